@@ -73,7 +73,7 @@ impl<'c> Bench<'c> {
             round: Arc::default(),
             checkpointer: checkpointer.map(watched),
             earlier: Vec::new(),
-            capture: Capture::of(case.observers(), &case.detached),
+            capture: Capture::of(case.observers(), &case.detached, case.measures),
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct CaseSpec {
     wants_spans: bool,
     observers: Vec<ObserverSpec>,
     pub(crate) detached: Detached,
+    /// Calls of models are measured (observability §11.1).
+    pub(crate) measures: bool,
     pub(crate) model: NodeModelSpec,
     pub(crate) plan: Plan,
     /// What is expected of the case as a whole, beside what its invocations expect.
@@ -112,6 +114,7 @@ impl CaseSpec {
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
         let mut names = |key| case.texts(key).map(|names| names.unwrap_or_default().into_iter().collect());
         let detached = Detached { subgraphs: names("detached_subgraphs")?, fan_outs: names("detached_fan_outs")? };
+        let measures = case.flag("enable_metrics")?.unwrap_or_default();
         let model = NodeModelSpec::read(&mut case)?;
         let (plan, expectations) = plan(&mut case)?;
         case.done()?;
@@ -131,6 +134,7 @@ impl CaseSpec {
             wants_spans,
             observers,
             detached,
+            measures,
             model,
             plan,
             expectations,
@@ -192,6 +196,7 @@ const SPAN_KEYS: &[&str] = &[
     "parent_trace",
     "no_llm_provider_span",
     "llm_span_attributes",
+    "metrics",
 ];
 
 fn needs_events(key: &str) -> bool {

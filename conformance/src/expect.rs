@@ -8,6 +8,7 @@ mod events;
 pub(crate) mod invariants;
 mod isolation;
 mod logs;
+mod metrics;
 mod observers;
 mod outcome;
 mod payload;
@@ -146,7 +147,10 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         return Some(Box::new(move |expected, seen| sessions::entry_field(&field, expected, seen)));
     }
     if let Some(name) = key.strip_prefix(INVARIANTS) {
-        let check = runs::invariant(name).or_else(|| traces::invariant(name));
+        let check = runs::invariant(name)
+            .or_else(|| traces::invariant(name))
+            .or_else(|| metrics::invariant(name))
+            .or_else(|| spans::invariant(name));
         let check = check.map(|check| Box::new(check) as Check<Evidence>);
         // What stands elsewhere as an assertion of its own means the same here.
         return check.or_else(|| invariants::among_others(name)).or_else(|| invocation(name));
@@ -219,6 +223,7 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "no_llm_provider_span" => spans::no_model,
         "llm_span_attributes" => spans::of_model,
         "llm_span_attributes_absent" => spans::not_of_model,
+        "metrics" => metrics::all,
         "log_records" => logs::all,
         "invoke_rejects_at_api_boundary" => error::refused,
         "augment_rejects_at_call_site" => error::refused_in_a_node,

@@ -6,6 +6,7 @@ mod expect;
 mod node;
 mod run;
 mod spec;
+mod tool;
 mod wire;
 
 use crate::Failure;
@@ -13,6 +14,7 @@ use crate::Failure;
 pub(crate) use expect::checks_invariant;
 pub(crate) use node::{ModelCallSpec, NodeModel, NodeModelSpec, SYNTHETIC, WrapperCallSpec};
 pub(crate) use spec::ModelCase;
+pub(crate) use tool::ToolCallSpec;
 
 /// Runs the case.
 pub(crate) async fn run(case: &ModelCase) -> Result<(), Failure> {

@@ -3,7 +3,9 @@
 use std::future::Future;
 
 use dormouse_otel::{Detached, LogRecord, SpanObserver, Telemetry};
+use dormouse_ports::Map;
 use indexmap::IndexMap;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, Metric, MetricData, ScopeMetrics};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
@@ -28,12 +30,45 @@ pub(crate) struct Captured {
     pub(crate) spans: IndexMap<String, Vec<SpanData>>,
     /// What nodes logged, in order.
     pub(crate) logs: Vec<LogRecord>,
+    /// What the first of them measured.
+    pub(crate) measured: Vec<Measured>,
+}
+
+/// The observations of an instrument that have the same dimensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) instrument: String,
+    pub(crate) dimensions: Map,
+    pub(crate) count: u64,
+    pub(crate) sum: f64,
+}
+
+/// What was measured by an instrument. Ours are histograms.
+fn points(metric: &Metric) -> Vec<Measured> {
+    fn all<T: Copy>(metric: &Metric, histogram: &Histogram<T>, sum: impl Fn(T) -> f64) -> Vec<Measured> {
+        let points = histogram.data_points().map(|point| Measured {
+            instrument: metric.name().to_owned(),
+            dimensions: point.attributes().map(|a| (a.key.to_string(), a.value.to_string().into())).collect(),
+            count: point.count(),
+            sum: sum(point.sum()),
+        });
+        points.collect()
+    }
+    match metric.data() {
+        #[expect(clippy::cast_precision_loss, reason = "tokens of a fixture")]
+        AggregatedMetrics::U64(MetricData::Histogram(histogram)) => all(metric, histogram, |sum| sum as f64),
+        AggregatedMetrics::F64(MetricData::Histogram(histogram)) => all(metric, histogram, |sum| sum),
+        AggregatedMetrics::U64(_) | AggregatedMetrics::F64(_) | AggregatedMetrics::I64(_) => Vec::new(),
+    }
 }
 
 impl Capture {
     /// Providers for those of the observers that make spans, with what is `detached` in traces of its own.
-    pub(crate) fn of(observers: impl Iterator<Item = ObserverSpec>, detached: &Detached) -> Self {
-        let telemetry = || Telemetry::in_memory().detaching(detached.clone());
+    pub(crate) fn of(observers: impl Iterator<Item = ObserverSpec>, detached: &Detached, measures: bool) -> Self {
+        let telemetry = || {
+            let telemetry = Telemetry::in_memory().detaching(detached.clone());
+            if measures { telemetry.measuring() } else { telemetry }
+        };
         let named = |observer: ObserverSpec| Some((observer.span_maker()?.to_owned(), telemetry()));
         let providers: IndexMap<String, Telemetry> = observers.filter_map(named).collect();
         let bridge = |telemetry: &Telemetry| Dispatch::new(tracing_subscriber::registry().with(telemetry.log_bridge()));
@@ -65,6 +100,8 @@ impl Capture {
         let mut logs = self.first().map_or_else(Vec::new, Telemetry::logs);
         logs.retain(|(record, _)| record.target().is_some_and(|target| target == NODE_LOG));
         self.providers.values().for_each(Telemetry::clear);
-        Captured { spans, logs }
+        let measured = self.first().map(|telemetry| telemetry.take_measurements()).unwrap_or_default();
+        let measured = measured.scope_metrics().flat_map(ScopeMetrics::metrics).flat_map(points).collect();
+        Captured { spans, logs, measured }
     }
 }

@@ -56,7 +56,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-app", &["dormouse"]),
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
-    ("dormouse-providers", &["dormouse-json", "dormouse-ports"]),
+    ("dormouse-providers", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
     ("dormouse-fetch", &["dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-system", "dormouse-ports"]),
     ("dormouse-tools", &["dormouse-json", "dormouse-ports"]),

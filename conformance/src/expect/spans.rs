@@ -5,7 +5,7 @@ use opentelemetry::trace::{SpanId, SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::{Value, json};
 
-use super::{attributes, differs, payload, same};
+use super::{Plain, attributes, differs, payload, same};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
@@ -71,6 +71,33 @@ pub(super) fn not_of_model(expected: &Value, seen: &Evidence) -> Result<(), Fail
         }
     }
     Ok(())
+}
+
+/// The predicate over the spans of calls of tools of that name (observability §5.5.11).
+pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
+    const CALL: &str = "openarmature.tool.call";
+
+    fn holds(wanted: &Value, seen: &Evidence, is_so: impl Fn(&[&SpanData]) -> bool) -> Result<(), Failure> {
+        let calls: Vec<_> = first(seen)?.iter().filter(|span| span.name == CALL).collect();
+        same(wanted, &(!calls.is_empty() && is_so(&calls)).into(), seen)
+    }
+    Some(match name {
+        "tool_span_name_is_openarmature_tool_call" => |wanted, seen| holds(wanted, seen, |_| true),
+        "oa_namespace_tool_attributes_emitted" => |wanted, seen| {
+            let names = ["name", "call.id", "call.arguments", "call.result"].map(|n| format!("openarmature.tool.{n}"));
+            holds(wanted, seen, |calls| calls.iter().all(|call| names.iter().all(|name| map(call).contains_key(name))))
+        },
+        "gen_ai_tool_attributes_not_emitted_in_v1" => |wanted, seen| {
+            holds(wanted, seen, |calls| {
+                !calls.iter().any(|call| map(call).keys().any(|name| name.starts_with("gen_ai.")))
+            })
+        },
+        "execute_tool_span_name_not_used" => |wanted, seen| {
+            let is_used = first(seen)?.iter().any(|span| span.name.starts_with("execute_tool"));
+            same(wanted, &(!is_used).into(), seen)
+        },
+        _ => return None,
+    })
 }
 
 pub(super) fn first(seen: &Evidence) -> Result<&Vec<SpanData>, Failure> {

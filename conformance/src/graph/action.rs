@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::directives::Directives;
 use crate::ledger::Drained;
 use crate::matching::equal;
-use crate::models::ModelCallSpec;
+use crate::models::{ModelCallSpec, ToolCallSpec};
 use crate::sessions::number;
 
 /// The directives of a node, in document order.
@@ -57,6 +57,7 @@ enum Action {
     /// Another writer saves the session while this node runs.
     WriteSessionBehind(Map),
     CallModel(ModelCallSpec),
+    CallTool(Box<ToolCallSpec>),
 }
 
 #[derive(Clone, Debug)]
@@ -132,6 +133,10 @@ impl Actions {
                 "calls_llm" => {
                     let call = node.nested(key)?.map(ModelCallSpec::read).transpose()?;
                     actions.extend(call.map(Action::CallModel));
+                }
+                "calls_tool" => {
+                    let call = node.nested(key)?.map(ToolCallSpec::read).transpose()?;
+                    actions.extend(call.map(|call| Action::CallTool(Box::new(call))));
                 }
                 "concurrent_session_write" => actions.push(Action::WriteSessionBehind(fields(node, key)?)),
                 _ => {}
@@ -286,6 +291,7 @@ impl Node for ActingNode {
                     update.insert(field.clone(), Value::Object(metadata));
                 }
                 Action::SaveSession => save_session(&Update::from(update.clone())).await?,
+                Action::CallTool(call) => update.extend(call.call(&*self.stage.clock, self.stage.model.shown())?),
                 Action::CallModel(call) => update.extend(self.stage.model.call(call).await?),
                 Action::WriteSessionBehind(saved) => self.write_session_behind(saved.clone()).await?,
             }

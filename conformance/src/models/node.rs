@@ -1,18 +1,14 @@
 //! Nodes of graphs that call a model (observability §5.5).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_engine::{Middleware, Next, NodeError, Operation, OperationError, State, Update, operation_ended};
-use dormouse_ports::model::{
-    CallEvent, CallObserver, CallOptions, CompletionRequest, ModelError, ModelIdentity, ModelProvider, Response,
-    RetryReason,
-};
+use dormouse_engine::{Middleware, Next, NodeError, State, Update};
+use dormouse_ports::model::{CallOptions, ModelError, ModelProvider};
 use dormouse_ports::{Clock, Map};
-use dormouse_providers::telemetry::{AttemptRecord, PayloadLimit, SPAN_NAME, TelemetryOptions};
-use dormouse_providers::{ProviderPorts, ProviderSetup, openai};
+use dormouse_providers::telemetry::{PayloadLimit, TelemetryOptions};
+use dormouse_providers::{ProviderPorts, ProviderSetup, Reported, openai};
 use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::spec::AnswerSpec;
@@ -47,6 +43,7 @@ pub(crate) struct NodeModel {
     ports: ProviderPorts,
     system: Option<String>,
     spans: Option<TelemetryOptions>,
+    shown: Option<PayloadLimit>,
 }
 
 impl NodeModelSpec {
@@ -66,7 +63,8 @@ impl NodeModelSpec {
         let fetch = ScriptedFetch::default();
         self.answers.iter().for_each(|answer| answer.put(&fetch));
         let ports = ProviderPorts { fetch: Arc::new(fetch), clock };
-        Arc::new(NodeModel { ports, system: self.system.clone(), spans: self.has_spans.then_some(self.options) })
+        let (spans, shown) = (self.has_spans.then_some(self.options), self.options.payload);
+        Arc::new(NodeModel { ports, system: self.system.clone(), spans, shown })
     }
 }
 
@@ -130,25 +128,26 @@ impl NodeModel {
         let model = call.model.as_deref().unwrap_or("test-model");
         let setup = ProviderSetup::new(self.ports_for(call, model), model).base_url("http://model.test");
         let provider = openai(self.system.iter().fold(setup, ProviderSetup::system));
-        let observer: Arc<dyn CallObserver> = match self.spans {
-            None => Arc::new(()),
-            Some(options) => Arc::new(Reporter {
-                identity: provider.identity(),
-                clock: self.ports.clock.clone(),
-                options,
-                running: Mutex::default(),
-            }),
+        let identity = provider.identity();
+        let provider: Arc<dyn ModelProvider> = Arc::new(provider);
+        let provider = match self.spans {
+            None => provider,
+            Some(options) => Arc::new(Reported::new(provider, identity, self.ports.clock.clone(), options)),
         };
         let raised = |error: ModelError| NodeError::new(error.message).with_category(error.category.category());
         let request = read_request(&call.request).map_err(raised)?;
-        let options = CallOptions { observer, ..CallOptions::default() };
-        let response = provider.complete(&request, &options).await.map_err(raised)?;
+        let response = provider.complete(&request, &CallOptions::default()).await.map_err(raised)?;
         let text = response.message.content.as_text();
         Ok(call.into.iter().map(|field| (field.clone(), text.clone().into())).collect())
     }
 }
 
 impl NodeModel {
+    /// How much of what is content spans show.
+    pub(crate) fn shown(&self) -> Option<PayloadLimit> {
+        self.shown
+    }
+
     /// The wire of the case, or one of its own for a call whose answer stands beside it.
     fn ports_for(&self, call: &ModelCallSpec, model: &str) -> ProviderPorts {
         let Some(text) = &call.answer else { return self.ports.clone() };
@@ -199,50 +198,5 @@ impl Middleware for Wrapper {
         let result = next.run(state).await;
         self.model.call(&self.spec.call).await?;
         result
-    }
-}
-
-/// Reports the attempts of a call to the observers of the invocation.
-struct Reporter {
-    identity: ModelIdentity,
-    clock: Arc<dyn Clock>,
-    options: TelemetryOptions,
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    started: Timestamp,
-    reason: Option<RetryReason>,
-    request: CompletionRequest,
-}
-
-impl CallObserver for Reporter {
-    fn observe(&self, event: CallEvent<'_>) {
-        match event {
-            CallEvent::AttemptStarted { reason, request, .. } => {
-                let running = Running { started: self.clock.now(), reason, request: request.clone() };
-                *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
-            }
-            CallEvent::Token { .. } => {}
-            CallEvent::AttemptSucceeded { attempt, response } => self.ended(attempt, Ok(response)),
-            CallEvent::AttemptFailed { attempt, error } => self.ended(attempt, Err(error)),
-        }
-    }
-}
-
-impl Reporter {
-    fn ended(&self, attempt: u32, result: Result<&Response, &ModelError>) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { started, reason, request }) = running else { return };
-        let record = AttemptRecord { identity: &self.identity, attempt, reason, request: &request, result };
-        operation_ended(Operation {
-            name: SPAN_NAME,
-            attributes: record.attributes(self.options),
-            error: result
-                .err()
-                .map(|error| OperationError { category: error.category.category(), message: error.message.clone() }),
-            started,
-            ended: self.clock.now(),
-        });
     }
 }

@@ -12,8 +12,8 @@
 //! things that still are; the same request goes on from there. What is marked is shown to nobody, and is removed from
 //! the table by [`Erasure::Workspace`](crate::Erasure::Workspace). The events stay in the feed of all events until then.
 
-use dormouse_ports::{DocumentKey, DocumentWrite, Journal, ListRequest};
-use dormouse_protocol::envelope::Object;
+use dormouse_ports::{DocumentKey, DocumentWrite, Journal, ListRequest, Records, StoreError};
+use dormouse_protocol::envelope::{Named, Object};
 use dormouse_protocol::event::{Draft, EventKind};
 use dormouse_protocol::id::{SessionId, WorkspaceId};
 use dormouse_protocol::resource::{
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::{ATTEMPTS, Api, Change, by, found};
-use crate::change::SessionChange;
+use crate::change::{By, SessionChange};
 use crate::documents::{Resource, Stored};
 use crate::page::{Narrowed, PageSource};
 use crate::refusal::{busy, internal, store};
@@ -37,6 +37,9 @@ pub(crate) const KIND: &str = "workspace_deletion";
 
 /// The event of a session that was deleted with its workspace; the narrative has none.
 const DELETED: &str = "vendor.dormouse.session_deleted";
+
+/// Who deletes what is to be erased.
+const OPERATOR: &str = "operator";
 
 /// Reason that canceled tasks are given.
 const REASON: &str = "the workspace was deleted";
@@ -118,16 +121,11 @@ impl Api {
         for _ in 0..ATTEMPTS {
             let workspace = self.reads.find::<Workspace>(&id, call.now).await?;
             let workspace = workspace.filter(|workspace| workspace.kept.tenant == call.actor.tenant);
-            let mut workspace = workspace.ok_or_else(|| ProtocolError::not_found("workspace"))?;
+            let workspace = workspace.ok_or_else(|| ProtocolError::not_found("workspace"))?;
             if workspace.kept.deleted.is_some() {
                 return Ok(id);
             }
-            let tombstone = Tombstone::of(call);
-            let Value::Object(mut body) = json!(tombstone) else { return Err(internal(&"a tombstone is an object")) };
-            body.extend([("tenant".to_owned(), json!(call.actor.tenant)), ("workspace".to_owned(), json!(id))]);
-            workspace.kept.deleted = Some(tombstone);
-            let deletion = DocumentWrite { body: Some(body), ..place_write(&id) };
-            let journal = Journal::new(vec![workspace.write()?, deletion], Vec::new());
+            let journal = deleted_workspace(workspace, Tombstone::of(call))?;
             if self.commit(&one, Change::new(journal, 200, &())?).await?.is_some() {
                 return Ok(id);
             }
@@ -175,14 +173,7 @@ impl DeletionRun<'_> {
                 break session.kept.own.open;
             }
             attempts.next().ok_or_else(busy)?;
-            let mut change = SessionChange::open(session, by(self.call), self.call.now);
-            change.delete(Tombstone::of(self.call));
-            change.session_mut().state = SessionState::Closed;
-            let session = change.session();
-            let draft = Draft::new(EventKind::from(DELETED), session.envelope.id.pointer(), Value::Object(Map::new()));
-            let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
-            change.emit_for_session(draft);
-            let journal = change.close()?.1;
+            let journal = deleted(session, (by(self.call), Tombstone::of(self.call)))?;
             if self.api.commit(&self.one, Change::new(journal, 200, &())?).await?.is_some() {
                 self.told.sessions += 1;
             }
@@ -242,6 +233,50 @@ impl DeletionRun<'_> {
         let is_in = |one: &Stored<R>| one.kept.workspace.as_ref() == Some(&self.workspace);
         Ok((page.items.into_iter().filter_map(readable).filter(is_in).collect(), page.next))
     }
+}
+
+/// The journal that marks `session` as deleted.
+fn deleted(session: Stored<Session>, (by, tombstone): (By, Tombstone)) -> Result<Journal, ProtocolError> {
+    let mut change = SessionChange::open(session, by, tombstone.at);
+    change.delete(tombstone);
+    change.session_mut().state = SessionState::Closed;
+    let session = change.session();
+    let draft = Draft::new(EventKind::from(DELETED), session.envelope.id.pointer(), Value::Object(Map::new()));
+    let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
+    change.emit_for_session(draft);
+    Ok(change.close()?.1)
+}
+
+/// The journal that marks `workspace` as deleted.
+fn deleted_workspace(mut workspace: Stored<Workspace>, tombstone: Tombstone) -> Result<Journal, ProtocolError> {
+    let Value::Object(mut body) = json!(tombstone) else { return Err(internal(&"a tombstone is an object")) };
+    let id = workspace.kept.resource.envelope.id.clone();
+    body.extend([("tenant".to_owned(), json!(workspace.kept.tenant)), ("workspace".to_owned(), json!(id))]);
+    workspace.kept.deleted = Some(tombstone);
+    let deletion = DocumentWrite { body: Some(body), ..place_write(&id) };
+    Ok(Journal::new(vec![workspace.write()?, deletion], Vec::new()))
+}
+
+/// The journal that a store has to commit for nothing new to come to the session or workspace `key` any more; `None` where
+/// that is so already, and for what is none.
+///
+/// # Errors
+/// [`StoreError`] when the store did not answer, or what it has cannot be read.
+pub async fn shutting(records: &dyn Records, key: &DocumentKey, now: Timestamp) -> Result<Option<Journal>, StoreError> {
+    let tombstone = Tombstone { by: OPERATOR.to_owned(), at: now };
+    let journal = if key.kind == SessionId::OBJECT {
+        let found = Stored::<Session>::load(records, &key.id.as_str().into(), now).await?;
+        let found = found.filter(|session| session.kept.deleted.is_none());
+        let by = By { actor: OPERATOR.to_owned(), key: None };
+        found.map(|session| deleted(session, (by, tombstone)))
+    } else if key.kind == WorkspaceId::OBJECT {
+        let found = Stored::<Workspace>::load(records, &key.id.as_str().into(), now).await?;
+        let found = found.filter(|workspace| workspace.kept.deleted.is_none());
+        found.map(|workspace| deleted_workspace(workspace, tombstone))
+    } else {
+        None
+    };
+    journal.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
 }
 
 /// `call` without its key: its answer is kept once, and not with each of its commits.

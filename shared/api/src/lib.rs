@@ -80,6 +80,7 @@ pub use api::{Api, ApiParts};
 pub use audit::{AuditEntry, AuditQuery, BegunEntry, Deed, Principal, Proof, audit_page};
 pub use call::{Actor, Call, CallAnswer};
 pub use connectors::ReceivedDelivery;
+pub use deletion::shutting;
 pub use erasure::{Erasure, Forgotten};
 pub use events::first_event_since;
 pub use images::StoredImages;

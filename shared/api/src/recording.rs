@@ -180,6 +180,17 @@ impl RecordingStore {
         known: Option<RecentTask>,
         now: Timestamp,
     ) -> Result<Option<OpenedTask>, StoreError> {
+        let Some(found) = self.look(id, known, now).await? else { return Ok(None) };
+        self.opened(id, found, now)
+    }
+
+    /// The task, unless it has ended, and its session, unless that was erased.
+    async fn look(
+        &self,
+        id: &TaskId,
+        known: Option<RecentTask>,
+        now: Timestamp,
+    ) -> Result<Option<(Stored<Task>, Option<Stored<resource::Session>>)>, StoreError> {
         let (task, session) = match known {
             Some(RecentTask { document, session }) => (Some(Stored::read(document)?), Some(session)),
             None => (self.find::<Task>(id, now).await?, None),
@@ -189,6 +200,15 @@ impl RecordingStore {
             Some(session) => Some(session),
             None => self.find::<resource::Session>(&task.kept.resource.session_id, now).await?,
         };
+        Ok(Some((task, session)))
+    }
+
+    fn opened(
+        &self,
+        id: &TaskId,
+        (task, session): (Stored<Task>, Option<Stored<resource::Session>>),
+        now: Timestamp,
+    ) -> Result<Option<OpenedTask>, StoreError> {
         let session = session.ok_or_else(|| StoreError::Corrupt(format!("the session of {id} is not there")))?;
         let as_stored = task.write().map_err(corrupt)?;
         let Some(task) = task.known_to(&session) else { return Ok(None) };
@@ -208,7 +228,13 @@ impl RecordingStore {
         known: Option<RecentTask>,
         commit: &Commit,
     ) -> Result<Option<Emitted>, CommitError> {
-        let Some(opened) = self.open(id, known, commit.now).await? else { return Ok(None) };
+        let is_canceled = matches!(commit.invocation, Some(InvocationWrite::Cancel { .. }));
+        let Some(found) = self.look(id, known, commit.now).await? else { return Ok(None) };
+        if is_canceled && found.1.is_none() {
+            // Its session was erased while it was submitted: nobody is left to be told.
+            return Ok(None);
+        }
+        let Some(opened) = self.opened(id, found, commit.now)? else { return Ok(None) };
         let OpenedTask { mut task, mut change, as_stored } = opened;
         let Hearing { is_open, heard } = &commit.journal.hearing;
         if let Some(last) = heard.last() {

@@ -104,7 +104,8 @@ impl Reads {
     /// The session of `task`.
     pub(crate) async fn session_of(&self, task: &Stored<Task>, call: &Call) -> Result<Stored<Session>, ProtocolError> {
         let found = self.find::<Session>(&task.kept.resource.session_id, call.now).await?;
-        found.ok_or_else(|| internal(&"a task without a session"))
+        // The session is being erased, and its task with it.
+        found.ok_or_else(|| ProtocolError::not_found("task"))
     }
 }
 

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use dormouse_agent::graph::sessions_asked_by;
-use dormouse_api::{Agents, Erasure, Forgotten, Keys};
+use dormouse_api::{Agents, Erasure, Forgotten, Keys, shutting};
 use dormouse_aws::{Belongings, EraseSearch, Erased, Eraser};
 use dormouse_harness::TurnError;
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, keep};
-use dormouse_ports::{Category, CommitError, Commits, InvocationId, StoreError};
+use dormouse_ports::{Category, CommitError, Commits, DocumentKey, InvocationId, StoreError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -24,6 +24,8 @@ use crate::target::{OpenedStore, Purpose, StoreTarget, TargetError};
 const REASON: &str = "what it belongs to is erased";
 /// Field of the number of states that do not say whose they are.
 const OF_NO_TENANT: &str = "of_no_tenant";
+/// Number of attempts at a write for which others are too fast.
+const ATTEMPTS: usize = 50;
 /// Number of rounds after which others are said to write to it all the time.
 const ROUNDS: usize = 5;
 /// Number of keys that are read at once.
@@ -91,7 +93,7 @@ pub(crate) enum EraseError {
     Embedded(#[from] EmbeddedError),
     #[error("a key of the tenant cannot be closed, and nothing was erased: {0}; run it again")]
     NotClosed(#[from] KeyError),
-    #[error("{id} cannot be ended, and nothing was erased: {reason}; run it again")]
+    #[error("{id} cannot be ended: {reason}; run it again, it goes on from here")]
     NotEnded { id: InvocationId, reason: String },
     #[error("there is nothing of {0}")]
     Nothing(String),
@@ -213,6 +215,9 @@ async fn erased(
         let (nothing, count) = match found(&eraser, erasure, name).await {
             Ok(forgotten) => {
                 nobodys.get_or_insert(forgotten.nobodys);
+                for key in &forgotten.documents {
+                    shut(opened, key).await?;
+                }
                 for id in &forgotten.open {
                     canceled += u64::from(ended(opened, id).await?);
                 }
@@ -268,6 +273,19 @@ async fn close_keys(opened: &OpenedStore, tenant: &str) -> Result<(), EraseError
             None => return Ok(()),
         }
     }
+}
+
+/// Sees to it that nobody can bring anything new to the session or workspace `key`.
+async fn shut(opened: &OpenedStore, key: &DocumentKey) -> Result<(), EraseError> {
+    for _ in 0..ATTEMPTS {
+        let now = Timestamp::now();
+        let Some(journal) = shutting(&*opened.records(), key, now).await? else { return Ok(()) };
+        match keep(opened.store(), journal, now).await {
+            Err(KeyError::Commit(CommitError::Journal(_))) => {}
+            other => return Ok(other?),
+        }
+    }
+    Err(EraseError::Busy)
 }
 
 /// Closes the key `id`. Others may replace or revoke it meanwhile.

@@ -106,12 +106,13 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
     let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
     let mut declared = Declared { agents: Agents::new(), names: Vec::new(), left_out, parts: Vec::new() };
     let mut staff = Staff::default();
+    let limits = AgentLimits { shown_in_spans: models::shown_in_spans(ports).await, ..AgentLimits::default() };
     for agent in found {
         match models::part(workspace, agent, ports).await {
             Ok(model) => {
                 let hooks = hooks::parts(workspace, &model, ports).await;
                 let parts = (model, sources.clone(), hooks);
-                staff.add(parts_of(workspace, agent, parts, ports));
+                staff.add(AgentParts { limits, ..parts_of(workspace, agent, parts, ports) });
             }
             Err(reason) => declared.left_out.push(format!("agent `{}` is left out: {reason}", agent.name)),
         }

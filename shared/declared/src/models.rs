@@ -3,9 +3,11 @@ use std::time::Duration;
 
 use dormouse_agent::graph::ModelPart;
 use dormouse_agent::workspace::{AgentDefinition, Lookup, ModelDefinition, Workspace};
+use dormouse_ports::PayloadLimit;
 use dormouse_ports::model::{BackgroundProvider, ModelProvider};
+use dormouse_providers::telemetry::TelemetryOptions;
 use dormouse_providers::{
-    ApiKey, Capabilities, ProviderPorts, ProviderSetup, anthropic, bedrock, gemini, openai, responses,
+    ApiKey, Capabilities, ProviderPorts, ProviderSetup, Reported, anthropic, bedrock, gemini, openai, responses,
 };
 
 use crate::DeclaredPorts;
@@ -13,6 +15,15 @@ use crate::keys::Templated;
 
 /// Time for one attempt at a model.
 const ATTEMPT: Duration = Duration::from_secs(300);
+
+/// The variable by which OpenTelemetry is told that spans show content.
+const CAPTURE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+
+/// How much of messages, arguments and results spans show; `None`, unless the environment says so, for nothing of them.
+pub(crate) async fn shown_in_spans(ports: &DeclaredPorts) -> Option<PayloadLimit> {
+    let asked = ports.env.resolve(CAPTURE).await.ok()?;
+    asked.expose().eq_ignore_ascii_case("true").then(PayloadLimit::default)
+}
 
 /// The model of `agent`.
 ///
@@ -33,9 +44,15 @@ pub(crate) async fn part(
         Some(_) | None => ports,
     };
     let setup = setup(definition, ports).await?;
-    let background: Option<Arc<dyn BackgroundProvider>> =
-        if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };
+    let telemetry = TelemetryOptions { payload: shown_in_spans(ports).await, ..TelemetryOptions::default() };
+    let works_in_background = definition.background.then(|| Arc::new(responses(setup.clone())));
     let provider = provider(definition, setup, ports)?;
+    let (identity, clock) = (provider.identity(), ports.clock.clone());
+    let background = works_in_background.map(|background| {
+        let reported = Reported::new(background, identity.clone(), clock.clone(), telemetry);
+        Arc::new(reported) as Arc<dyn BackgroundProvider>
+    });
+    let provider = Arc::new(Reported::new(provider, identity, clock, telemetry));
     let mut config = resolved.config;
     config.max_tokens = config.max_tokens.or_else(|| definition.most_tokens());
     Ok(ModelPart {

@@ -75,7 +75,7 @@ pub use observe::{
     ObserverHandle, Operation, OperationEnded, OperationError, Origin, ParallelBranchesConfig, Phase, Phases,
     ResumedFrom, Subgraph, drain_current_events,
 };
-pub use operation::operation_ended;
+pub use operation::{ToolCallRecord, operation_ended, operations_are_observed};
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
     Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, keep_worker, record, save_session, suspend,

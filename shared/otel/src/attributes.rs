@@ -71,8 +71,8 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
 pub(crate) fn operation(operation: &Operation) -> Vec<KeyValue> {
     let own = operation.attributes.iter().map(|(name, value)| KeyValue::new(*name, of_port(value)));
     let filed = operation.attributes.iter().any(|(name, _)| *name == ERROR_CATEGORY);
-    let error = operation.error.as_ref().filter(|_| !filed);
-    own.chain(error.map(|error| KeyValue::new(ERROR_CATEGORY, error.category.as_str().to_owned()))).collect()
+    let category = operation.error.as_ref().filter(|_| !filed).and_then(|error| error.category.as_ref());
+    own.chain(category.map(|category| KeyValue::new(ERROR_CATEGORY, category.as_str().to_owned()))).collect()
 }
 
 fn of_port(value: &AttributeValue) -> Value {

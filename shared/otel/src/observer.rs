@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use dormouse_engine::{FrameworkEvent, Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
 use opentelemetry_sdk::trace::SdkTracer;
 
+use crate::metrics::Metrics;
 use crate::trace;
 use crate::tree::{Detached, Tree};
 
-/// Turns the engine's events into spans. Attach it to outermost graphs, or to a call: attached to an inner graph it
+/// Turns the engine's events into spans, and into measurements where those are asked for. Attach it to outermost graphs, or to a call: attached to an inner graph it
 /// receives no beginning and makes no spans. Cheap to clone.
 #[derive(Clone)]
 pub struct SpanObserver(Arc<ObserverShared>);
@@ -17,6 +18,8 @@ pub struct SpanObserver(Arc<ObserverShared>);
 struct ObserverShared {
     tracer: SdkTracer,
     detached: Arc<Detached>,
+    /// Where calls of models are measured.
+    metrics: Option<Metrics>,
     /// The calls that run, by the place of their root span: of all that identifies a call, nothing else is its own and
     /// stays the same.
     running: Mutex<BTreeMap<String, Tree>>,
@@ -29,8 +32,8 @@ impl fmt::Debug for SpanObserver {
 }
 
 impl SpanObserver {
-    pub(crate) fn new(tracer: SdkTracer, detached: Arc<Detached>) -> Self {
-        Self(Arc::new(ObserverShared { tracer, detached, running: Mutex::default() }))
+    pub(crate) fn new(tracer: SdkTracer, detached: Arc<Detached>, metrics: Option<Metrics>) -> Self {
+        Self(Arc::new(ObserverShared { tracer, detached, metrics, running: Mutex::default() }))
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
@@ -54,6 +57,9 @@ impl Observer for SpanObserver {
     }
 
     async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        if let (Some(metrics), FrameworkEvent::OperationEnded(event)) = (&self.0.metrics, event) {
+            metrics.record(&event.operation);
+        }
         let Some(identity) = dormouse_engine::current() else { return Ok(()) };
         let mut running = self.running();
         let Some(tree) = running.get_mut(key(&identity)) else { return Ok(()) };

@@ -8,10 +8,13 @@ use dormouse_harness::{TraceExporter, TurnTracer};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, SpanData};
 
 use crate::logs::Correlation;
+use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::trace::ChosenIds;
 use crate::{Detached, ExportError, SpanObserver, TurnSpans};
@@ -31,6 +34,8 @@ struct TelemetryParts {
     tracer: SdkTracer,
     logger: SdkLoggerProvider,
     outboxes: Outboxes,
+    detached: Arc<Detached>,
+    metrics: Option<Metrics>,
     #[cfg(feature = "otlp")]
     collector: Option<Arc<crate::otlp::Collector>>,
 }
@@ -53,7 +58,8 @@ impl Telemetry {
     pub fn in_memory() -> Self {
         Self::new(
             Outboxes::default(),
-            Detached::default(),
+            Arc::default(),
+            None,
             #[cfg(feature = "otlp")]
             None,
         )
@@ -67,7 +73,7 @@ impl Telemetry {
     #[cfg(feature = "otlp")]
     pub fn otlp(endpoint: &str, service_name: &str) -> Result<Self, ExportError> {
         let collector = Arc::new(crate::otlp::Collector::new(endpoint, service_name)?);
-        Ok(Self::new(Outboxes::default(), Detached::default(), Some(collector)))
+        Ok(Self::new(Outboxes::default(), Arc::default(), None, Some(collector)))
     }
 
     /// Telemetry that is sent to the collector that the environment names; `None` when it names none.
@@ -77,6 +83,7 @@ impl Telemetry {
     /// | `OTEL_EXPORTER_OTLP_ENDPOINT` | base address of OTLP over HTTP, for example `http://127.0.0.1:4318` |
     /// | `OTEL_EXPORTER_OTLP_HEADERS` | headers of each request, `name=value`, with commas between |
     /// | `OTEL_SERVICE_NAME` | the name of this service; without it the name of the function, or `dormouse` |
+    /// | `OTEL_METRICS_EXPORTER` | `otlp`: calls of models are measured as well |
     ///
     /// # Errors
     /// The address cannot be used.
@@ -85,7 +92,9 @@ impl Telemetry {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let Some(endpoint) = variable("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
         let service = variable("OTEL_SERVICE_NAME").or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME"));
-        Self::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse")).map(Some)
+        let telemetry = Self::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse"))?;
+        let measures = variable("OTEL_METRICS_EXPORTER").is_some_and(|exporter| exporter.trim() == "otlp");
+        Ok(Some(if measures { telemetry.measuring() } else { telemetry }))
     }
 
     /// The same telemetry, but the parts that `detached` names get traces of their own. Observer and log bridge must be
@@ -94,7 +103,25 @@ impl Telemetry {
     pub fn detaching(&self, detached: Detached) -> Self {
         Self::new(
             self.0.outboxes.clone(),
-            detached,
+            Arc::new(detached),
+            self.0.metrics.clone(),
+            #[cfg(feature = "otlp")]
+            self.0.collector.clone(),
+        )
+    }
+
+    /// The same telemetry, which measures calls of models as well (observability §11). Observer must be taken from this one.
+    #[must_use]
+    pub fn measuring(&self) -> Self {
+        #[cfg(feature = "otlp")]
+        let resource = self.0.collector.as_ref().map(|collector| collector.resource());
+        #[cfg(not(feature = "otlp"))]
+        let resource = None;
+        let resource = resource.unwrap_or_else(|| Resource::builder_empty().build());
+        Self::new(
+            self.0.outboxes.clone(),
+            self.0.detached.clone(),
+            Some(Metrics::new(resource)),
             #[cfg(feature = "otlp")]
             self.0.collector.clone(),
         )
@@ -102,10 +129,10 @@ impl Telemetry {
 
     fn new(
         outboxes: Outboxes,
-        detached: Detached,
+        detached: Arc<Detached>,
+        metrics: Option<Metrics>,
         #[cfg(feature = "otlp")] collector: Option<Arc<crate::otlp::Collector>>,
     ) -> Self {
-        let detached = Arc::new(detached);
         let provider = SdkTracerProvider::builder()
             .with_span_processor(outboxes.spans.clone())
             .with_id_generator(ChosenIds::default())
@@ -118,10 +145,12 @@ impl Telemetry {
             .build();
         let tracer = provider.tracer("dormouse");
         Self(Arc::new(TelemetryParts {
-            observer: SpanObserver::new(tracer.clone(), detached),
+            observer: SpanObserver::new(tracer.clone(), detached.clone(), metrics.clone()),
             tracer,
             logger,
             outboxes,
+            detached,
+            metrics,
             #[cfg(feature = "otlp")]
             collector,
         }))
@@ -152,13 +181,18 @@ impl Telemetry {
         self.0.outboxes.logs.snapshot()
     }
 
+    /// What was measured since the last time; nothing, unless it [measures](Self::measuring).
+    pub fn take_measurements(&self) -> ResourceMetrics {
+        self.0.metrics.as_ref().map(Metrics::collect).unwrap_or_default()
+    }
+
     /// Forgets the waiting spans and log records.
     pub fn clear(&self) {
         self.0.outboxes.spans.take();
         self.0.outboxes.logs.take();
     }
 
-    /// Sends the waiting spans and log records. Without a collector they keep waiting. The caller bounds the time;
+    /// Sends the waiting spans, log records and measurements. Without a collector they keep waiting. The caller bounds the time;
     /// those that are on their way when the future is dropped are gone.
     ///
     /// # Errors
@@ -166,7 +200,8 @@ impl Telemetry {
     pub async fn flush(&self) -> Result<(), ExportError> {
         #[cfg(feature = "otlp")]
         if let Some(collector) = &self.0.collector {
-            return collector.send(self.0.outboxes.spans.take(), self.0.outboxes.logs.take()).await;
+            let measured = self.0.metrics.as_ref().map(Metrics::collect);
+            return collector.send(self.0.outboxes.spans.take(), self.0.outboxes.logs.take(), measured).await;
         }
         Ok(())
     }

@@ -140,8 +140,8 @@ impl Tree {
         match &operation.error {
             None => span.set_status(Status::Ok),
             Some(error) => {
-                span.set_status(Status::error(error.category.as_str().to_owned()));
-                record_exception(&mut span, error.category.as_str(), &error.message, SystemTime::from(operation.ended));
+                span.set_status(Status::error(error.kind.clone()));
+                record_exception(&mut span, &error.kind, &error.message, SystemTime::from(operation.ended));
             }
         }
         span.end_with_timestamp(SystemTime::from(operation.ended));

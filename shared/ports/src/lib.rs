@@ -105,7 +105,7 @@ mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
 pub use answered::{Answered, PartEnd, PauseEnd};
-pub use attribute::AttributeValue;
+pub use attribute::{AttributeValue, PayloadLimit};
 pub use bus::{BusError, Event, EventBus};
 pub use category::Category;
 pub use checkpoint::{

@@ -9,8 +9,7 @@ use dormouse_ports::model::{
 };
 use serde_json::Value;
 
-pub use dormouse_ports::AttributeValue;
-pub use payload::PayloadLimit;
+pub use dormouse_ports::{AttributeValue, PayloadLimit};
 
 /// Name of the span of an attempt.
 pub const SPAN_NAME: &str = "openarmature.llm.complete";
@@ -33,6 +32,44 @@ impl Default for TelemetryOptions {
     }
 }
 
+/// What is known of an attempt before it has ended.
+pub(crate) fn begun(
+    identity: &ModelIdentity,
+    (attempt, reason): (u32, Option<RetryReason>),
+    request: &CompletionRequest,
+    options: TelemetryOptions,
+) -> Attributes {
+    let mut list = AttributeList::default();
+    list.text("openarmature.llm.model", &identity.model);
+    list.integer("openarmature.llm.attempt_index", Some(u64::from(attempt)));
+    if let Some(reason) = reason {
+        list.text("openarmature.llm.retry_reason", reason.as_str());
+    }
+    if options.genai {
+        list.text("gen_ai.system", &identity.system);
+        list.text("gen_ai.request.model", &identity.model);
+        request_parameters(&mut list, &request.config);
+    }
+    if let Some(limit) = options.payload {
+        payload::input(&mut list, request, limit);
+    }
+    list.0
+}
+
+/// The same with what became of it.
+pub(crate) fn ended(
+    begun: Attributes,
+    result: Result<&Response, &ModelError>,
+    options: TelemetryOptions,
+) -> Attributes {
+    let mut list = AttributeList(begun);
+    match result {
+        Ok(response) => succeeded(&mut list, response, options),
+        Err(error) => failed(&mut list, error, options),
+    }
+    list.0
+}
+
 /// An attempt that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptRecord<'a> {
@@ -51,25 +88,8 @@ pub struct AttemptRecord<'a> {
 impl AttemptRecord<'_> {
     /// The attributes of its span. An error's category is among them.
     pub fn attributes(self, options: TelemetryOptions) -> Attributes {
-        let mut list = AttributeList::default();
-        list.text("openarmature.llm.model", &self.identity.model);
-        list.integer("openarmature.llm.attempt_index", Some(u64::from(self.attempt)));
-        if let Some(reason) = self.reason {
-            list.text("openarmature.llm.retry_reason", reason.as_str());
-        }
-        if options.genai {
-            list.text("gen_ai.system", &self.identity.system);
-            list.text("gen_ai.request.model", &self.identity.model);
-            request_parameters(&mut list, &self.request.config);
-        }
-        if let Some(limit) = options.payload {
-            payload::input(&mut list, self.request, limit);
-        }
-        match self.result {
-            Ok(response) => succeeded(&mut list, response, options),
-            Err(error) => failed(&mut list, error, options),
-        }
-        list.0
+        let begun = begun(self.identity, (self.attempt, self.reason), self.request, options);
+        ended(begun, self.result, options)
     }
 }
 

@@ -323,6 +323,53 @@ async fn a_tenant_is_erased_although_it_goes_on_writing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_and_a_workspace_are_erased_although_tasks_are_submitted_to_them() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let ada = text(&key(&dormouse, &["--tenant", "acme", "--actor", "ada", "--all-scopes"]), "key").to_owned();
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &ada, json!({"name": "w", "root": "/"})).await;
+    let workspace = text(&workspace, "id").to_owned();
+    let expense = json!({"persona_id": "persona_expense-approval",
+        "input": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}});
+    for kind in ["session", "workspace"] {
+        let (_, session) = post(&dormouse, "/v1/sessions", &ada, json!({"workspace_id": workspace})).await;
+        let session = text(&session, "id").to_owned();
+        let tasks = format!("/v1/sessions/{session}/tasks");
+        let mut submitted = Vec::new();
+        for _ in 0..3 {
+            submitted.push(text(&post(&dormouse, &tasks, &ada, expense.clone()).await.1, "id").to_owned());
+        }
+        let writing = async {
+            loop {
+                let (status, task) = post(&dormouse, &tasks, &ada, expense.clone()).await;
+                match status {
+                    202 => submitted.push(text(&task, "id").to_owned()),
+                    404 => return submitted,
+                    429 | 503 => {}
+                    other => panic!("{other}: {task}"),
+                }
+            }
+        };
+        let id = if kind == "session" { session.clone() } else { workspace.clone() };
+        let mut erase = dormouse.command(&["erase", kind, &id, "--yes", "--json"]);
+        let erasing = async { tokio::task::spawn_blocking(move || erase.output()).await.expect("a thread") };
+        let (submitted, erased) = tokio::join!(writing, erasing);
+        let erased = erased.expect("it runs");
+        assert!(erased.status.success(), "{kind}: {erased:?}");
+        for task in submitted {
+            for path in [format!("/v1/tasks/{task}"), format!("/v1/tasks/{task}/events")] {
+                assert_eq!(get(&dormouse, &path, &ada).await.status(), 404, "{kind}: {path}");
+            }
+            assert_eq!(post(&dormouse, &format!("/v1/tasks/{task}/cancel"), &ada, json!({})).await.0, 404, "{kind}");
+        }
+        let left = dormouse.command(&["erase", kind, &id, "--dry-run"]).output().expect("it runs");
+        assert_eq!(left.status.code(), Some(4), "{kind}: {left:?}");
+        let sleepers = dormouse.command(&["pending"]).output().expect("it runs");
+        assert!(!String::from_utf8_lossy(&sleepers.stdout).contains("task_"), "{kind}: nobody sleeps on: {sleepers:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
     let folder = folder();
     let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &[]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_json::Schemas;
 use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
-use dormouse_ports::{Clock, IdSource, Images, InvocationId, SessionId};
+use dormouse_ports::{Clock, IdSource, Images, InvocationId, PayloadLimit, SessionId};
 
 use super::agents::{Colleagues, SOURCE};
 use super::entries::calls_with;
@@ -163,6 +163,8 @@ pub struct AgentLimits {
     pub kept_output: usize,
     /// Bytes of images of tools that a run keeps, all together.
     pub kept_images: usize,
+    /// Bytes of arguments and of results that the span of a call of a tool shows; nothing of them without it.
+    pub shown_in_spans: Option<PayloadLimit>,
 }
 
 impl Default for AgentLimits {
@@ -173,6 +175,7 @@ impl Default for AgentLimits {
             shown_output: 32 * 1024,
             kept_output: 3 * 1024 * 1024,
             kept_images: 32 * 1024 * 1024,
+            shown_in_spans: None,
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, Update};
+use dormouse_engine::{NodeError, ToolCallRecord, Update, operation_ended, operations_are_observed};
 use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
 };
 use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
 use futures::future::{Either, join_all, select};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::agents::facts;
@@ -200,10 +201,13 @@ struct Making<'m> {
 impl Making<'_> {
     async fn make(self, at: usize, call: &PlannedCall) -> FinishedCall {
         let began = self.parts.clock.monotonic();
+        let started = self.parts.clock.now();
         let mut notes = None;
         let mut is_last = false;
         let effects = SideEffects::default();
-        let Outcome { status, whole, pictures } = match self.try_make(call, &effects).await {
+        let made = self.try_make(call, &effects).await;
+        self.tell(call, started, &made);
+        let Outcome { status, whole, pictures } = match made {
             Ok((mut reply, was_last)) => {
                 is_last = was_last;
                 if let ToolReply::Done(output) = &mut reply {
@@ -217,6 +221,34 @@ impl Making<'_> {
         };
         let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
         FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
+    }
+
+    /// Tells observers of a call, so that there is a span of it.
+    fn tell(self, call: &PlannedCall, started: Timestamp, made: &Result<(ToolReply, bool), ToolError>) {
+        if !operations_are_observed() {
+            return;
+        }
+        let shown = self.parts.limits.shown_in_spans;
+        let output = match made {
+            Ok((ToolReply::Done(output), _)) => Ok(Value::from(text_of(output, |_| "[image]".to_owned()))),
+            Ok((ToolReply::Pending(_) | ToolReply::InputRequired(_), _)) => Ok(Value::Null),
+            Err(error) => Err(error),
+        };
+        let has_failed = matches!(made, Ok((ToolReply::Done(output), _)) if output.is_error);
+        let result = match &output {
+            Ok(Value::String(text)) if has_failed => Err(("tool_error", shown.map_or("it failed", |_| text.as_str()))),
+            Ok(result) => Ok(result),
+            Err(error) => Err((error.kind.as_str(), shown.map_or("it failed", |_| error.message.as_str()))),
+        };
+        let record = ToolCallRecord {
+            tool: &call.tool,
+            id: Some(&call.id),
+            arguments: &call.arguments,
+            result,
+            started,
+            ended: self.parts.clock.now(),
+        };
+        operation_ended(record.operation(shown));
     }
 
     /// The reply, and whether it was ended because the time of its run was over.

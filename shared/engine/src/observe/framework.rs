@@ -75,8 +75,10 @@ pub struct Operation {
 /// Error of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OperationError {
-    /// Its category.
-    pub category: Category,
+    /// Its type, as `exception.type` has it.
+    pub kind: String,
+    /// Its category, where there are such.
+    pub category: Option<Category>,
     /// For people.
     pub message: String,
 }

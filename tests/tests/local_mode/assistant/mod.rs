@@ -7,6 +7,7 @@ mod live;
 mod secrets;
 mod servers;
 mod slow;
+mod telemetry;
 pub(crate) mod world;
 
 use std::io::{BufRead, BufReader, Read, Write};

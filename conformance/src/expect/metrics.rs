@@ -1,0 +1,72 @@
+//! Assertions over measurements (observability §11.5).
+
+use serde_json::Value;
+
+use super::{Plain, differs, items, same};
+use crate::Failure;
+use crate::directives::Directives;
+use crate::evidence::Evidence;
+use crate::telemetry::Measured;
+
+const TOKENS: &str = "openarmature.gen_ai.client.token.usage";
+const DURATION: &str = "openarmature.gen_ai.client.operation.duration";
+const TOKEN_TYPE: &str = "openarmature.gen_ai.token.type";
+
+/// `metrics`: every observation, in any order. What has no `value` is only there.
+pub(super) fn all(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    let mut left: Vec<&Measured> = seen.captured.measured.iter().collect();
+    for (at, expected) in items(expected)?.iter().enumerate() {
+        let mut expected = Directives::new(format!("metrics[{at}]"), expected)?;
+        let instrument = expected.required_text("instrument")?;
+        let dimensions = Value::Object(expected.mapping("dimensions")?.cloned().unwrap_or_default());
+        let value = expected.number("value")?;
+        expected.done()?;
+        let fits = |measured: &&Measured| {
+            measured.instrument == instrument
+                && measured.count == 1
+                && value.is_none_or(|value| (value - measured.sum).abs() < f64::EPSILON)
+                && same(&dimensions, &Value::Object(measured.dimensions.clone()), seen).is_ok()
+        };
+        let found = left.iter().position(fits);
+        let found = found.ok_or_else(|| differs(format!("`{instrument}` {value:?} {dimensions}"), tell(&left)))?;
+        left.remove(found);
+    }
+    if left.is_empty() { Ok(()) } else { Err(differs("nothing else", tell(&left))) }
+}
+
+/// The predicate over measurements of that name.
+pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
+    Some(match name {
+        "two_token_usage_observations_input_and_output" => {
+            |wanted, seen| is(wanted, (tokens(seen, "input"), tokens(seen, "output")) == (1, 1), seen)
+        }
+        "no_input_token_usage_observation_when_prompt_tokens_null" => {
+            |wanted, seen| is(wanted, tokens(seen, "input") == 0, seen)
+        }
+        "output_token_usage_observation_recorded_when_completion_sound" => {
+            |wanted, seen| is(wanted, tokens(seen, "output") == 1, seen)
+        }
+        "one_duration_observation_per_call" => {
+            |wanted, seen| is(wanted, observations(seen, DURATION, |_| true) == 1, seen)
+        }
+        _ => return None,
+    })
+}
+
+fn is(wanted: &Value, actual: bool, seen: &Evidence) -> Result<(), Failure> {
+    same(wanted, &actual.into(), seen)
+}
+
+fn tokens(seen: &Evidence, kind: &str) -> u64 {
+    observations(seen, TOKENS, |measured| measured.dimensions.get(TOKEN_TYPE).and_then(Value::as_str) == Some(kind))
+}
+
+fn observations(seen: &Evidence, instrument: &str, is_meant: impl Fn(&Measured) -> bool) -> u64 {
+    let meant =
+        seen.captured.measured.iter().filter(|measured| measured.instrument == instrument && is_meant(measured));
+    meant.map(|measured| measured.count).sum()
+}
+
+fn tell(left: &[&Measured]) -> String {
+    format!("{left:?}")
+}

@@ -1,0 +1,146 @@
+//! Measurements of calls of models (observability §11).
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dormouse_engine::Operation;
+use dormouse_ports::AttributeValue;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Histogram, MeterProvider};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality};
+
+/// Name of the operations that are measured: attempts at a call of a model.
+const COMPLETION: &str = "openarmature.llm.complete";
+
+/// Bounds of the buckets of tokens, and of seconds (§11.2).
+const TOKENS: [f64; 14] = [
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1_024.0,
+    4_096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
+const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+
+/// The instruments, and what was measured since it was collected last. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    tokens: Histogram<u64>,
+    durations: Histogram<f64>,
+    reader: Arc<ManualReader>,
+    /// It holds what the instruments record.
+    _provider: SdkMeterProvider,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// A reader that two have.
+#[derive(Debug)]
+struct SharedReader(Arc<ManualReader>);
+
+impl MetricReader for SharedReader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, into: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(into)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> Temporality {
+        self.0.temporality(kind)
+    }
+}
+
+impl Metrics {
+    /// Instruments of the service `resource`.
+    pub(crate) fn new(resource: Resource) -> Self {
+        // A process is short-lived, and of one function there are many: each tells what was added since it told last.
+        let reader = Arc::new(ManualReader::builder().with_temporality(Temporality::Delta).build());
+        let provider =
+            SdkMeterProvider::builder().with_resource(resource).with_reader(SharedReader(reader.clone())).build();
+        let meter = provider.meter("dormouse");
+        let tokens = meter.u64_histogram("openarmature.gen_ai.client.token.usage");
+        let durations = meter.f64_histogram("openarmature.gen_ai.client.operation.duration");
+        Self {
+            tokens: tokens.with_unit("{token}").with_boundaries(TOKENS.to_vec()).build(),
+            durations: durations.with_unit("s").with_boundaries(SECONDS.to_vec()).build(),
+            reader,
+            _provider: provider,
+        }
+    }
+
+    /// Measures an operation that has ended. Only calls of models are measured.
+    pub(crate) fn record(&self, operation: &Operation) {
+        if operation.name != COMPLETION {
+            return;
+        }
+        let mut dimensions = vec![KeyValue::new("openarmature.gen_ai.operation", "chat")];
+        dimensions.extend(text(operation, "openarmature.llm.model").map(|t| KeyValue::new("gen_ai.request.model", t)));
+        dimensions.extend(text(operation, "gen_ai.system").map(|text| KeyValue::new("gen_ai.system", text)));
+        for (kind, counter) in
+            [("input", "openarmature.llm.usage.prompt_tokens"), ("output", "openarmature.llm.usage.completion_tokens")]
+        {
+            if let Some(tokens) = count(operation, counter) {
+                let kind = KeyValue::new("openarmature.gen_ai.token.type", kind);
+                self.tokens.record(tokens, &[&dimensions[..], &[kind]].concat());
+            }
+        }
+        dimensions.extend(operation.error.as_ref().map(|error| KeyValue::new("error.type", error.kind.clone())));
+        let took = operation.ended.duration_since(operation.started).as_secs_f64();
+        self.durations.record(took.max(0.0), &dimensions);
+    }
+
+    /// What was measured since it was collected last; empty where there was nothing.
+    pub(crate) fn collect(&self) -> ResourceMetrics {
+        let mut collected = ResourceMetrics::default();
+        if let Err(error) = self.reader.collect(&mut collected) {
+            tracing::warn!(%error, "measurements could not be collected");
+        }
+        collected
+    }
+}
+
+fn text(operation: &Operation, name: &str) -> Option<String> {
+    operation.attributes.iter().find_map(|(of, value)| match value {
+        AttributeValue::Text(text) if *of == name => Some(text.clone()),
+        AttributeValue::Text(_) | AttributeValue::Texts(_) | AttributeValue::Integer(_) | AttributeValue::Number(_) => {
+            None
+        }
+    })
+}
+
+fn count(operation: &Operation, name: &str) -> Option<u64> {
+    operation.attributes.iter().find_map(|(of, value)| match value {
+        AttributeValue::Integer(number) if *of == name => u64::try_from(*number).ok(),
+        AttributeValue::Text(_) | AttributeValue::Texts(_) | AttributeValue::Integer(_) | AttributeValue::Number(_) => {
+            None
+        }
+    })
+}

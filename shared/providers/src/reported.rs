@@ -1,0 +1,163 @@
+//! Calls of models, told to the observers of the invocation in which they are made (observability §5.5).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_engine::{Operation, OperationError, operation_ended, operations_are_observed};
+use dormouse_ports::Clock;
+use dormouse_ports::model::{
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CallEvent, CallObserver, CallOptions, CompletionRequest,
+    ModelError, ModelIdentity, ModelProvider, Response, StartedJob,
+};
+use jiff::Timestamp;
+
+use crate::telemetry::{Attributes, SPAN_NAME, TelemetryOptions, begun, ended};
+
+/// A model each attempt at which is told as an operation of the node that asks it, so that there is a span of it. Where
+/// nothing observes the invocation it costs nothing.
+pub struct Reported<P: ?Sized> {
+    inner: Arc<P>,
+    identity: ModelIdentity,
+    clock: Arc<dyn Clock>,
+    options: TelemetryOptions,
+}
+
+impl<P: ?Sized> std::fmt::Debug for Reported<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reported").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl<P: ?Sized> Reported<P> {
+    /// `inner`, the calls of which are told with what `options` say.
+    pub fn new(inner: Arc<P>, identity: ModelIdentity, clock: Arc<dyn Clock>, options: TelemetryOptions) -> Self {
+        Self { inner, identity, clock, options }
+    }
+
+    /// Tells of an attempt.
+    fn tell(&self, begun: Attributes, started: Timestamp, result: Result<&Response, &ModelError>) {
+        tell((begun, started), result, self.options, self.clock.now());
+    }
+}
+
+#[async_trait]
+impl<P: ModelProvider + ?Sized> ModelProvider for Reported<P> {
+    fn identity(&self) -> ModelIdentity {
+        self.identity.clone()
+    }
+
+    async fn ready(&self) -> Result<(), ModelError> {
+        self.inner.ready().await
+    }
+
+    async fn complete(&self, request: &CompletionRequest, options: &CallOptions) -> Result<Response, ModelError> {
+        if !operations_are_observed() {
+            return self.inner.complete(request, options).await;
+        }
+        let reporter = SpanReporter {
+            identity: self.identity.clone(),
+            clock: self.clock.clone(),
+            options: self.options,
+            beside: options.observer.clone(),
+            running: Mutex::default(),
+        };
+        let options = CallOptions { observer: Arc::new(reporter), ..options.clone() };
+        self.inner.complete(request, &options).await
+    }
+}
+
+/// The attempt is told when its outcome comes.
+#[async_trait]
+impl<P: BackgroundProvider + ?Sized> BackgroundProvider for Reported<P> {
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
+        let began = self.clock.now();
+        let started = self.inner.start(request, key).await;
+        if operations_are_observed() {
+            let attributes = || begun(&self.identity, (0, None), request, self.options);
+            match &started {
+                Ok(StartedJob { status, .. }) => self.tell_status(status, attributes, began),
+                Err(error) => self.tell(attributes(), began, Err(error)),
+            }
+        }
+        started
+    }
+
+    async fn poll(&self, job: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        let asked = self.clock.now();
+        let status = self.inner.poll(job, request).await?;
+        if operations_are_observed() {
+            let attributes = || begun(&self.identity, (0, None), request, self.options);
+            self.tell_status(&status, attributes, asked);
+        }
+        Ok(status)
+    }
+
+    async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError> {
+        self.inner.cancel(job).await
+    }
+}
+
+impl<P: ?Sized> Reported<P> {
+    /// Tells of a job that has ended. It began when its provider says so, else when it was asked for.
+    fn tell_status(&self, status: &BackgroundStatus, attributes: impl FnOnce() -> Attributes, asked: Timestamp) {
+        match status {
+            BackgroundStatus::Completed(response) => {
+                let created = response.raw.get("created_at").and_then(serde_json::Value::as_i64);
+                let created = created.and_then(|seconds| Timestamp::from_second(seconds).ok());
+                self.tell(attributes(), created.map_or(asked, |created| created.min(asked)), Ok(response));
+            }
+            BackgroundStatus::Failed(error) => self.tell(attributes(), asked, Err(error)),
+            BackgroundStatus::Running | BackgroundStatus::Canceled => {}
+        }
+    }
+}
+
+/// Tells of the attempts of one call.
+struct SpanReporter {
+    identity: ModelIdentity,
+    clock: Arc<dyn Clock>,
+    options: TelemetryOptions,
+    /// Is told everything as well.
+    beside: Arc<dyn CallObserver>,
+    /// What is known of the attempt that is under way, and when it began.
+    running: Mutex<Option<(Attributes, Timestamp)>>,
+}
+
+impl SpanReporter {
+    fn ended(&self, result: Result<&Response, &ModelError>) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            tell(running, result, self.options, self.clock.now());
+        }
+    }
+}
+
+impl CallObserver for SpanReporter {
+    fn observe(&self, event: CallEvent<'_>) {
+        match event {
+            CallEvent::AttemptStarted { attempt, reason, request } => {
+                let begun = begun(&self.identity, (attempt, reason), request, self.options);
+                let running = Some((begun, self.clock.now()));
+                *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
+            }
+            CallEvent::Token { .. } => {}
+            CallEvent::AttemptSucceeded { response, .. } => self.ended(Ok(response)),
+            CallEvent::AttemptFailed { error, .. } => self.ended(Err(error)),
+        }
+        self.beside.observe(event);
+    }
+}
+
+fn tell(
+    (begun, started): (Attributes, Timestamp),
+    result: Result<&Response, &ModelError>,
+    options: TelemetryOptions,
+    now: Timestamp,
+) {
+    let error = result.err().map(|error| {
+        let category = error.category.category();
+        OperationError { kind: category.as_str().to_owned(), category: Some(category), message: error.message.clone() }
+    });
+    let attributes = ended(begun, result, options);
+    operation_ended(Operation { name: SPAN_NAME, attributes, error, started, ended: now });
+}
