@@ -100,7 +100,7 @@ impl Capture {
         let mut logs = self.first().map_or_else(Vec::new, Telemetry::logs);
         logs.retain(|(record, _)| record.target().is_some_and(|target| target == NODE_LOG));
         self.providers.values().for_each(Telemetry::clear);
-        let measured = self.first().map(|telemetry| telemetry.take_measurements()).unwrap_or_default();
+        let measured = self.first().map(Telemetry::take_measurements).unwrap_or_default();
         let measured = measured.scope_metrics().flat_map(ScopeMetrics::metrics).flat_map(points).collect();
         Captured { spans, logs, measured }
     }

@@ -36,6 +36,11 @@ pub(super) fn check(expected: &mut Directives<'_>, actual: &Map, seen: &Evidence
         let actual = actual.get(key).ok_or_else(|| differs(format!("attribute `{key}`"), "none"))?;
         matches(wanted, actual, seen).map_err(|failure| failure.within(key))?;
     }
+    for key in expected.texts("attributes_present")?.unwrap_or_default() {
+        if !actual.contains_key(&key) {
+            return Err(differs(format!("attribute `{key}`"), "none"));
+        }
+    }
     for key in expected.texts("attributes_absent")?.unwrap_or_default() {
         if let Some(actual) = actual.get(&key) {
             return Err(differs(format!("no attribute `{key}`"), actual));

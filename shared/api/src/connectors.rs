@@ -190,6 +190,10 @@ impl Api {
         let mapping: Mapping = read("mapping", &request.mapping, MAPPING_FORM)?;
         mapping.check()?;
         check_line("provider", &request.provider, LONGEST_PROVIDER)?;
+        if let Some(unknown) = request.dedupe_policy.keys().find(|name| *name != "keep_hours") {
+            let message = "there is no such field; a policy has `keep_hours`";
+            return Err(ProtocolError::invalid(format!("dedupe_policy.{unknown}"), message));
+        }
         let kept_hours = match request.dedupe_policy.get("keep_hours") {
             None => KEPT_HOURS,
             Some(hours) => hours

@@ -141,13 +141,27 @@ fn count(count: usize) -> i64 {
 /// Further attributes of the span of a suspending node (§5.8).
 pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
     let signal_id = descriptor.signal_id.as_str().to_owned();
-    let metadata = descriptor.metadata.iter().flat_map(|map| flattened("openarmature.suspension.metadata", map));
+    // What is nested may be content, such as the arguments of a call that is to be approved (§5.8 leaves it free).
+    let plain = descriptor.metadata.iter().flatten().filter(|(_, value)| !is_nested(value));
+    let plain: Map = plain.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let metadata = flattened("openarmature.suspension.metadata", &plain);
     [KeyValue::new(SIGNAL_ID, signal_id)].into_iter().chain(metadata).collect()
 }
 
 /// An array of names.
 fn names(names: &[Arc<str>]) -> Value {
     Value::Array(Array::String(names.iter().map(|name| StringValue::from(name.to_string())).collect()))
+}
+
+fn is_nested(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Object(_) => true,
+        serde_json::Value::Array(items) => items.iter().any(|item| item.is_object() || item.is_array()),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => false,
+    }
 }
 
 /// Each entry of `map` as an attribute of its own. A value that is no scalar and no array of one type becomes its JSON;

@@ -56,6 +56,24 @@ pub(crate) async fn deliver(
 pub(crate) const ISSUE: &str = r#"{"action": "opened", "issue": {"title": "It leaks", "number": 7}}"#;
 
 #[tokio::test]
+async fn a_policy_with_a_field_that_nobody_knows_is_refused() {
+    let world = World::new();
+    let workspace = world.workspace().await;
+    let vault = json!({"workspace_id": workspace, "provider": "test", "capabilities": ["webhooks:verify"]});
+    let vault = world.post("/v1/vaults", vault).await;
+    let session = world.post("/v1/sessions", json!({"workspace_id": workspace})).await;
+    let connector = json!({"provider": "github", "workspace_id": workspace, "mapping": {"kind": "message"},
+        "target_session_id": session["id"], "dedupe_policy": {"keep_hour": 1},
+        "auth": {"scheme": "github", "vault_id": vault["id"], "secrets": ["HOOK"]}});
+    let refusal = world.refusal(ada(), "POST", "/v1/connectors", connector).await;
+    let told = format!("{refusal:?}");
+    assert!(
+        refusal.status() == 400 && told.contains("dedupe_policy.keep_hour") && told.contains("`keep_hours`"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
 async fn a_delivery_becomes_a_task_once() {
     let world = World::new();
     let fields = json!({"employee": "/issue/title", "amount_cents": "/issue/number"});

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dormouse_ports::{Commit, CommitError, DocumentKey, DocumentWrite, StoreError};
+use dormouse_ports::{
+    Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, InvocationStatus, Invocations, Journal, Records,
+    StoreError,
+};
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::MemoryStore;
 use futures::FutureExt;
@@ -354,4 +357,26 @@ async fn what_is_more_than_one_request_deletes_is_left_to_the_next() {
 
 fn ada_now(world: &World) -> jiff::Timestamp {
     dormouse_ports::Clock::now(&*world.clock)
+}
+
+#[tokio::test]
+async fn a_task_whose_session_was_erased_is_ended_by_an_operator_and_not_there_for_clients() {
+    let (world, session) = World::with_session().await;
+    let task = world.post(&format!("{session}/tasks"), expense()).await;
+    let task = text(&task["id"]).to_owned();
+    world.work().await;
+    let session = session.rsplit('/').next().unwrap();
+    let store = world.memory.as_ref().expect("it is in memory");
+    let now = world.clock.now();
+    let key = DocumentKey::new("session", session);
+    let version = Records::document(&**store, &key, now).await.unwrap().expect("a session").version;
+    let journal = Journal::new(vec![DocumentWrite::remove(key, version)], Vec::new());
+    store.commit(&Commit { journal, ..Commit::new("erased", now) }).await.unwrap();
+
+    let path = format!("/v1/tasks/{task}/cancel");
+    let refused = world.refusal(ada(), "POST", &path, json!({})).await;
+    assert_eq!(refused.code(), ErrorCode::ResourceNotFound, "{refused:?}");
+    world.harness.cancel(&task.as_str().into(), None, None).await.expect("it is ended");
+    let left = Invocations::load_invocation(&**store, &task.as_str().into()).await.unwrap().expect("a record");
+    assert!(matches!(left.status, InvocationStatus::Canceled(_)), "it sleeps no more: {:?}", left.status);
 }

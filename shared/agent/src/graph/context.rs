@@ -46,7 +46,7 @@ fn remind(messages: &mut [Message], reminder: &str) {
         Message::User { content } => Some(content),
         Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
     });
-    let text = format!("<system_reminder>\n{reminder}\n</system_reminder>\n");
+    let text = format!("{}\n", self::reminder(reminder));
     match last {
         Some(Content::Text(said)) => said.insert_str(0, &text),
         Some(Content::Blocks(blocks)) => blocks.insert(0, Block::text(text)),
@@ -54,8 +54,14 @@ fn remind(messages: &mut [Message], reminder: &str) {
     }
 }
 
-/// `messages`, each with the mark of its run, without system messages in between, and with the results of calls of tools right
-/// behind what called them: other runs of the session may have said something between the two. A call without a result has
+/// What a model is told beside what its user says: a memory of the session, a word of whoever runs it.
+fn reminder(text: &str) -> String {
+    format!("<system_reminder>\n{text}\n</system_reminder>")
+}
+
+/// `messages`, each with the mark of its run, with what stands among them as a system message told in its place as a reminder
+/// (wires have one system message, and that is the agent's), and with the results of calls of tools right behind what called
+/// them: other runs of the session may have said something between the two. A call without a result has
 /// one that says how `open` calls stand; a result without a call is left out, which providers refuse as well.
 pub(crate) fn repaired<'m>(messages: impl IntoIterator<Item = (Message, Option<&'m str>)>, open: &Map) -> Vec<Message> {
     let messages: Vec<(Message, Option<&str>)> = messages.into_iter().collect();
@@ -65,7 +71,8 @@ pub(crate) fn repaired<'m>(messages: impl IntoIterator<Item = (Message, Option<&
     for (at, ((message, run), caller)) in messages.into_iter().zip(callers).enumerate() {
         match (message, caller) {
             (message @ Message::Tool { .. }, Some(caller)) => results.entry(caller).or_default().push(message),
-            (Message::Tool { .. } | Message::System { .. }, _) => {}
+            (Message::Tool { .. }, _) => {}
+            (Message::System { content }, _) => others.push((at, Message::user(reminder(&content)), run)),
             (message @ (Message::User { .. } | Message::Assistant(_)), _) => others.push((at, message, run)),
         }
     }

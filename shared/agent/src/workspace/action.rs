@@ -35,7 +35,7 @@ pub(super) fn definition(
     }
     let entry = fields.get("entry").and_then(|node| entry(node, folder, problems));
     let expose = fields.get("expose").map_or(ActionExposure::ALL, |node| exposure(node, problems));
-    let input_schema = schema(&mut fields, &shown, problems);
+    let input_schema = schema(&mut fields, &format!("action `{shown}`"), problems);
     let safe = fields.get("recovery").is_some_and(|node| is_safe(node, problems));
     fields.finish(problems);
     Some(ActionDefinition {
@@ -93,7 +93,8 @@ fn exposure(node: &YamlNode, problems: &mut FileProblems<'_>) -> ActionExposure 
     exposure
 }
 
-fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) -> Map {
+/// The `input_schema` of `what`.
+pub(super) fn schema(fields: &mut Fields<'_>, what: &str, problems: &mut FileProblems<'_>) -> Map {
     let any = || Map::from_iter([("type".to_owned(), Value::from("object"))]);
     let line = fields.line();
     match fields.json("input_schema") {
@@ -101,24 +102,24 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
         Some(Value::Object(schema)) => {
             let is_object = schema.get("type").is_none_or(|kind| kind == "object");
             if let Err(error) = Schema::new(&Value::Object(schema.clone())) {
-                problems.error(line, format!("`input_schema` of action `{name}` is no JSON Schema: {error}"));
+                problems.error(line, format!("`input_schema` of {what} is no JSON Schema: {error}"));
             } else if !is_object {
-                problems.error(line, format!("`input_schema` of action `{name}` must be of type `object`"));
+                problems.error(line, format!("`input_schema` of {what} must be of type `object`"));
             }
-            check_required(&schema, &format!("action `{name}`"), line, problems);
+            check_required(&schema, what, line, problems);
             let mut typed = any();
             typed.extend(schema);
             typed
         }
         Some(_) => {
-            problems.error(line, format!("`input_schema` of action `{name}` must be a JSON Schema of type `object`"));
+            problems.error(line, format!("`input_schema` of {what} must be a JSON Schema of type `object`"));
             any()
         }
     }
 }
 
 /// Reports fields that `schema` requires and that are like one that it describes.
-pub(super) fn check_required(schema: &Map, what: &str, line: usize, problems: &mut FileProblems<'_>) {
+fn check_required(schema: &Map, what: &str, line: usize, problems: &mut FileProblems<'_>) {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     for name in required.filter(|name| !properties.contains_key(*name)) {

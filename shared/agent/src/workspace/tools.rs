@@ -1,7 +1,7 @@
 use dormouse_ports::tool::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition};
 use dormouse_ports::{Map, Template};
 
-use super::action::check_required;
+use super::action::schema;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
@@ -58,16 +58,7 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
         None => problems.error(node.line, format!("`http` of `{name}` has no `url`")),
         Some(url) => check_scheme(name, url, node.line, problems),
     }
-    let schema = fields.json("input_schema");
-    let input_schema = match schema {
-        None => serde_json::Map::from_iter([("type".to_owned(), "object".into())]),
-        Some(serde_json::Value::Object(schema)) => schema,
-        Some(_) => {
-            problems.error(node.line, format!("`input_schema` of `{name}` must be a JSON Schema of type `object`"));
-            serde_json::Map::new()
-        }
-    };
-    check_required(&input_schema, &format!("tool `{name}`"), node.line, problems);
+    let input_schema = schema(&mut fields, &format!("tool `{name}`"), problems);
     if let Some(url) = &url {
         check_arguments(name, url, &input_schema, node.line, problems);
     }

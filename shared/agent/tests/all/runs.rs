@@ -853,3 +853,23 @@ fn a_pattern_that_forbids_actions_or_skills_forbids_no_other_tools() {
         assert_eq!(tools.made().len(), usize::from(is_made), "{matter} {origin:?}");
     }
 }
+
+#[test]
+fn system_messages_of_a_conversation_are_told_in_their_places() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = asked.clone();
+    let model = ScriptedModel::new(move |request| {
+        kept.lock().unwrap().extend(request.messages.clone());
+        Ok(says("done"))
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let said = [("system", "the code is TULIP"), ("user", "hello"), ("system", "be brief")];
+    let said: Vec<Value> = said.map(|(role, content)| json!({ "role": role, "content": content })).into();
+    let run = bed.start("helper", json!({ "messages": said }));
+    bed.status(&run).completed();
+    let asked = asked.lock().unwrap();
+    let reminder = |text: &str| Message::user(format!("<system_reminder>\n{text}\n</system_reminder>"));
+    let told = [reminder("the code is TULIP"), Message::user("hello"), reminder("be brief")];
+    assert!(asked.ends_with(&told), "{asked:?}");
+    assert!(!asked[1..].iter().any(|message| matches!(message, Message::System { .. })), "the agent's own stand first");
+}

@@ -131,6 +131,11 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         ),
         (TOOLS, "docs:\n  command: run\n  url: https://x\n", ":2: error: tool server `docs` has more than one of"),
         (TOOLS, "docs: {}\n", ":1: error: tool server `docs` has neither `command` nor `url` nor `http`"),
+        (
+            TOOLS,
+            "docs: {http: {url: 'https://a.example', description: d, input_schema: {type: objekt}}}\n",
+            ":1: error: `input_schema` of tool `docs` is no JSON Schema",
+        ),
         (TOOLS, "read:\n  http: {url: 'https://x'}\n", "error: `read` is the name of a tool of Dormouse: rename it"),
         (
             SETTINGS,
