@@ -46,6 +46,8 @@ pub(crate) fn begun(
         list.text("openarmature.llm.retry_reason", reason.as_str());
     }
     if options.genai {
+        // Backends of today look for the name that follows `gen_ai.system`.
+        list.text("gen_ai.provider.name", &identity.system);
         list.text("gen_ai.system", &identity.system);
         list.text("gen_ai.request.model", &identity.model);
         request_parameters(&mut list, &request.config);
@@ -169,7 +171,9 @@ fn usage(list: &mut AttributeList, usage: &Usage, genai: bool) {
 
 /// Output that broke its schema has a reason to end and has cost tokens all the same.
 fn failed(list: &mut AttributeList, error: &ModelError, options: TelemetryOptions) {
-    list.text("openarmature.error.category", error.category.category().as_str());
+    let category = error.category.category();
+    list.text("openarmature.error.category", category.as_str());
+    list.text("error.type", category.as_str());
     if let Some(failure) = &error.structured {
         list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());
         usage(list, &failure.usage, options.genai);
