@@ -93,6 +93,8 @@ pub(crate) enum EraseError {
     Embedded(#[from] EmbeddedError),
     #[error("a key of the tenant cannot be closed, and nothing was erased: {0}; run it again")]
     NotClosed(#[from] KeyError),
+    #[error("{id} cannot be shut: {error}; run it again")]
+    NotShut { id: String, error: KeyError },
     #[error("{id} cannot be ended: {reason}; run it again, it goes on from here")]
     NotEnded { id: InvocationId, reason: String },
     #[error("there is nothing of {0}")]
@@ -124,6 +126,7 @@ impl EraseError {
             | Self::Store(_)
             | Self::Embedded(_)
             | Self::NotClosed(_)
+            | Self::NotShut { .. }
             | Self::NotEnded { .. }
             | Self::Mirror(_)
             | Self::Busy
@@ -282,7 +285,8 @@ async fn shut(opened: &OpenedStore, key: &DocumentKey) -> Result<(), EraseError>
         let Some(journal) = shutting(&*opened.records(), key, now).await? else { return Ok(()) };
         match keep(opened.store(), journal, now).await {
             Err(KeyError::Commit(CommitError::Journal(_))) => {}
-            other => return Ok(other?),
+            Ok(()) => return Ok(()),
+            Err(error) => return Err(EraseError::NotShut { id: key.id.clone(), error }),
         }
     }
     Err(EraseError::Busy)
