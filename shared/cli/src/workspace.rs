@@ -26,7 +26,8 @@ pub(crate) use publish::{PublishArgs, PublishFailure};
 /// Commands about a workspace.
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
-    /// Say what is wrong with the definitions of a folder, with file and line. Exits with 3 where something is.
+    /// Say what is wrong with the definitions of a folder, with file and line. Exits with 3 where there is an error; a warning
+    /// is none.
     Check(WorkspaceArgs),
     /// Show the agents, models and tools of a folder, and why something of it is disabled.
     Show(WorkspaceArgs),
