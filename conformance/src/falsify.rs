@@ -60,6 +60,8 @@ const DATA: &[&str] = &[
     "stream_body",
     "tool_choice",
     "tools",
+    "arguments",
+    "returns",
 ];
 
 /// Ids that a call is given stand where assertions do.

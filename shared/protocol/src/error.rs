@@ -101,16 +101,15 @@ impl ProtocolError {
         Self { param: Some(crate::request::VERSION_HEADER.to_owned()), header: upgrade, ..refusal }
     }
 
-    /// The caller did not prove who it is.
-    pub fn unauthenticated() -> Self {
+    /// The caller did not prove who it is: it showed nothing, or what it `showed` is no key or token of ours (RFC 6750 §3.1). The
+    /// address `metadata` tells whose tokens are taken, where tokens of issuers are (RFC 9728 §5.1).
+    pub fn unauthenticated(showed: bool, metadata: Option<&str>) -> Self {
         let refusal = Self::new(ErrorCode::Unauthenticated, "send a valid key as a bearer token");
-        Self { header: Some(("www-authenticate", "Bearer".to_owned())), ..refusal }
-    }
-
-    /// The same, where the address `metadata` tells whose tokens are taken.
-    pub fn unauthenticated_at(metadata: &str) -> Self {
-        let challenge = format!("Bearer resource_metadata=\"{metadata}\"");
-        Self { header: Some(("www-authenticate", challenge)), ..Self::unauthenticated() }
+        let error = showed.then(|| "error=\"invalid_token\"".to_owned());
+        let metadata = metadata.map(|address| format!("resource_metadata=\"{address}\""));
+        let said: Vec<String> = error.into_iter().chain(metadata).collect();
+        let challenge = format!("Bearer {}", said.join(", "));
+        Self { header: Some(("www-authenticate", challenge.trim_end().to_owned())), ..refusal }
     }
 
     /// The key was used with another body.

@@ -271,7 +271,13 @@ async fn what_is_no_word_of_a_user_is_heard_by_no_run_and_ends_none() {
         assert_eq!(looker.heard(), [words(&["hello"])], "{message}");
         submit(&world, &session, "and now").await;
         world.work().await;
-        assert_eq!(looker.heard().last(), Some(&words(&["hello", "and now"])), "{message}");
+        // A word of whoever runs it is no user's: it ends no run, and the next one is told it as what it is.
+        let reminder = format!("<system_reminder>\n{WORDS}\n</system_reminder>");
+        let expected = match message["role"] == "system" {
+            true => words(&["hello", &reminder, "and now"]),
+            false => words(&["hello", "and now"]),
+        };
+        assert_eq!(looker.heard().last(), Some(&expected), "{message}");
     }
 }
 

@@ -120,14 +120,14 @@ impl ProtocolAdmission {
     }
 
     async fn identify(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
-        let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
+        let header = request.header("authorization");
+        let holder = self.keys.holder(header, now).await.map_err(|error| {
             tracing::warn!(%error, "it is not known who a caller is");
             ProtocolError::new(ErrorCode::ServiceUnavailable, error.told()).retry_after(error.retry_after())
         })?;
-        holder.ok_or_else(|| match self.keys.issuers() {
-            // The metadata names the issuers of accepted tokens (RFC 9728 §5.1).
-            Some(_) => ProtocolError::unauthenticated_at(&format!("{}{RESOURCE}", self.base_url)),
-            None => ProtocolError::unauthenticated(),
+        holder.ok_or_else(|| {
+            let metadata = self.keys.issuers().map(|_| format!("{}{RESOURCE}", self.base_url));
+            ProtocolError::unauthenticated(header.is_some(), metadata.as_deref())
         })
     }
 }

@@ -14,9 +14,9 @@ async fn asks(world: &World, authorization: &str) -> (u16, Value) {
     request.headers.retain(|(name, _)| name != "authorization");
     request.headers.push(("authorization".to_owned(), authorization.to_owned()));
     let response = world.server.http(request).await;
-    let challenge = header(&response, "www-authenticate").is_some();
+    let challenge = header(&response, "www-authenticate").map(str::to_owned);
     let (status, mut body) = json_of(&response);
-    assert_eq!(challenge, status == 401);
+    assert_eq!(challenge.as_deref(), (status == 401).then_some("Bearer error=\"invalid_token\""));
     if status == 401 {
         body["error"]["request_id"] = Value::Null;
     }
