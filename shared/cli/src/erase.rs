@@ -12,7 +12,7 @@ use dormouse_aws::{Belongings, EraseSearch, Erased, Eraser};
 use dormouse_harness::TurnError;
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, keep};
-use dormouse_ports::{Category, CommitError, Commits, DocumentKey, InvocationId, StoreError};
+use dormouse_ports::{Category, CommitError, Commits, DocumentKey, InvocationId, Journal, StoreError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -280,26 +280,28 @@ async fn close_keys(opened: &OpenedStore, tenant: &str) -> Result<(), EraseError
 
 /// Sees to it that nobody can bring anything new to the session or workspace `key`.
 async fn shut(opened: &OpenedStore, key: &DocumentKey) -> Result<(), EraseError> {
-    for _ in 0..ATTEMPTS {
-        let now = Timestamp::now();
-        let Some(journal) = shutting(&*opened.records(), key, now).await? else { return Ok(()) };
-        match keep(opened.store(), journal, now).await {
-            Err(KeyError::Commit(CommitError::Journal(_))) => {}
-            Ok(()) => return Ok(()),
-            Err(error) => return Err(EraseError::NotShut { id: key.id.clone(), error }),
-        }
-    }
-    Err(EraseError::Busy)
+    let records = opened.records();
+    let written = written(opened.store(), ATTEMPTS, async |now| shutting(&*records, key, now).await);
+    written.await?.map_err(|error| EraseError::NotShut { id: key.id.clone(), error })
 }
 
 /// Closes the key `id`. Others may replace or revoke it meanwhile.
 async fn close_key(store: &dyn Commits, keys: &Keys, id: &str) -> Result<(), EraseError> {
-    for _ in 0..ROUNDS {
+    Ok(written(store, ROUNDS, async |now| keys.closing(id, now).await).await??)
+}
+
+/// Commits the journal that `made` makes of what there is now, if it makes one; again where others were faster, so many times.
+async fn written(
+    store: &dyn Commits,
+    attempts: usize,
+    made: impl AsyncFn(Timestamp) -> Result<Option<Journal>, StoreError>,
+) -> Result<Result<(), KeyError>, EraseError> {
+    for _ in 0..attempts {
         let now = Timestamp::now();
-        let Some(closing) = keys.closing(id, now).await? else { return Ok(()) };
-        match keep(store, closing, now).await {
+        let Some(journal) = made(now).await? else { return Ok(Ok(())) };
+        match keep(store, journal, now).await {
             Err(KeyError::Commit(CommitError::Journal(_))) => {}
-            other => return Ok(other?),
+            other => return Ok(other),
         }
     }
     Err(EraseError::Busy)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dormouse_ports::{
-    Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, InvocationStatus, Invocations, Journal, Records,
+    Commit, CommitError, Commits, DocumentKey, DocumentWrite, InvocationStatus, Invocations, Journal, Records,
     StoreError,
 };
 use dormouse_protocol::error::ErrorCode;
@@ -367,7 +367,7 @@ async fn a_task_whose_session_was_erased_is_ended_by_an_operator_and_not_there_f
     world.work().await;
     let session = session.rsplit('/').next().unwrap();
     let store = world.memory.as_ref().expect("it is in memory");
-    let now = world.clock.now();
+    let now = ada_now(&world);
     let key = DocumentKey::new("session", session);
     let version = Records::document(&**store, &key, now).await.unwrap().expect("a session").version;
     let journal = Journal::new(vec![DocumentWrite::remove(key, version)], Vec::new());

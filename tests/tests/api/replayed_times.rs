@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dormouse_agent::graph::{Colleague, graph};
+use dormouse_agent::graph::{AgentParts, Colleague, graph};
 use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::Agent;
 use dormouse_ports::model::{ModelError, ModelErrorCategory};
@@ -24,6 +24,29 @@ async fn ends_by_time(world: &World, task: &Value, outside: impl Fn() -> usize) 
     assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
     assert_eq!(projected(world, &replay).await, projected(world, task).await);
     assert_eq!(outside(), before, "a replay calls nobody");
+}
+
+/// The clock of a world that is made later.
+type LaterClock = Arc<OnceLock<Arc<ManualClock>>>;
+
+/// A run of `helper`, of which `change` changes the parts, with `model` and `tools` that take their time by `clock`; its replay
+/// ends as it does.
+async fn ends_by_time_on(
+    clock: &LaterClock,
+    (model, tools): (Arc<ScriptedModel>, Arc<Toolbox>),
+    matter: &'static str,
+    change: impl Fn(&mut AgentParts) + Send + Sync + 'static,
+) {
+    let outside = (model.clone(), tools.clone());
+    let helper = Agent::new(move |outside| {
+        let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
+        change(&mut parts);
+        graph(parts)
+    });
+    let (world, session) = world(&[("helper", helper)]).await;
+    clock.set(world.clock.clone()).expect("it is set once");
+    let task = run(&world, &session, "look").await;
+    ends_by_time(&world, &task, || outside.0.calls() + outside.1.made().len()).await;
 }
 
 #[tokio::test]
@@ -62,29 +85,19 @@ async fn a_run_whose_time_was_over_in_a_call_is_replayed_up_to_there() {
             _ => answers("done"),
         })
     });
-    let clock = Arc::new(OnceLock::<Arc<ManualClock>>::new());
+    let clock = LaterClock::default();
     let slow = clock.clone();
     let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], move |_| {
         slow.get().expect("a clock").advance(Duration::from_secs(5));
         Ok(ToolReply::Done(ToolOutput::text("seen")))
     });
-    let outside = (model.clone(), tools.clone());
-    let agents = [(
-        "helper",
-        Agent::new(move |outside| {
-            let matter = "policy: {run_timeout_seconds: 6, parallel_tool_calls: false}";
-            graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
-        }),
-    )];
-    let (world, session) = world(&agents).await;
-    clock.set(world.clock.clone()).expect("it is set once");
-    let task = run(&world, &session, "look").await;
-    ends_by_time(&world, &task, || outside.0.calls() + outside.1.made().len()).await;
+    let matter = "policy: {run_timeout_seconds: 6, parallel_tool_calls: false}";
+    ends_by_time_on(&clock, (model, tools), matter, |_| {}).await;
 }
 
 #[tokio::test]
 async fn a_run_whose_model_did_not_answer_in_its_time_is_replayed_up_to_there() {
-    let clock = Arc::new(OnceLock::<Arc<ManualClock>>::new());
+    let clock = LaterClock::default();
     let slow = clock.clone();
     let model = ScriptedModel::new(move |request| {
         Ok(match results(request).len() {
@@ -95,19 +108,7 @@ async fn a_run_whose_model_did_not_answer_in_its_time_is_replayed_up_to_there() 
             }
         })
     });
-    let tools = seeing();
-    let outside = (model.clone(), tools.clone());
-    let agents = [(
-        "helper",
-        Agent::new(move |outside| {
-            let matter = "policy: {run_timeout_seconds: 6}";
-            graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
-        }),
-    )];
-    let (world, session) = world(&agents).await;
-    clock.set(world.clock.clone()).expect("it is set once");
-    let task = run(&world, &session, "look").await;
-    ends_by_time(&world, &task, || outside.0.calls() + outside.1.made().len()).await;
+    ends_by_time_on(&clock, (model, seeing()), "policy: {run_timeout_seconds: 6}", |_| {}).await;
 }
 
 #[tokio::test]
@@ -120,7 +121,7 @@ async fn a_run_whose_time_was_over_in_a_command_is_replayed_up_to_there() {
                 _ => answers("done"),
             })
         });
-        let clock = Arc::new(OnceLock::<Arc<ManualClock>>::new());
+        let clock = LaterClock::default();
         let slow = clock.clone();
         let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("list", Effect::Safe)], move |call| {
             if call.name == "list" {
@@ -129,21 +130,12 @@ async fn a_run_whose_time_was_over_in_a_command_is_replayed_up_to_there() {
             slow.get().expect("a clock").advance(Duration::from_secs(4));
             Ok(ToolReply::Done(ToolOutput::error("ended after 4 seconds")))
         });
-        let outside = (model.clone(), tools.clone());
-        let agents = [(
-            "helper",
-            Agent::new(move |outside| {
-                let matter = "policy: {run_timeout_seconds: 6}";
-                let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
-                parts.tools[0].origin = ToolOrigin::Native;
-                parts.agent.tools.native = vec!["look".to_owned(), "list".to_owned()];
-                graph(parts)
-            }),
-        )];
-        let (world, session) = world(&agents).await;
-        clock.set(world.clock.clone()).expect("it is set once");
-        let task = run(&world, &session, "look").await;
-        assert_eq!(outside.0.calls(), 1, "two seconds are no time for one more answer");
-        ends_by_time(&world, &task, || outside.0.calls() + outside.1.made().len()).await;
+        let as_commands = |parts: &mut AgentParts| {
+            parts.tools[0].origin = ToolOrigin::Native;
+            parts.agent.tools.native = vec!["look".to_owned(), "list".to_owned()];
+        };
+        let asked = model.clone();
+        ends_by_time_on(&clock, (model, tools), "policy: {run_timeout_seconds: 6}", as_commands).await;
+        assert_eq!(asked.calls(), 1, "two seconds are no time for one more answer, and a replay asks for none");
     }
 }
