@@ -46,8 +46,8 @@ pub struct ToolCallRecord<'a> {
 }
 
 impl ToolCallRecord<'_> {
-    /// The operation of which observers are told. Arguments and result are content: they are in it up to that limit, and not
-    /// at all without one.
+    /// The operation of which observers are told. Arguments, result and what is said of an error are content: they are in it up
+    /// to that limit, and not at all without one.
     pub fn operation(self, content: Option<PayloadLimit>) -> Operation {
         let text = |name, text: &str| (name, AttributeValue::Text(text.to_owned()));
         let mut attributes = vec![text("openarmature.tool.name", self.tool)];
@@ -60,7 +60,8 @@ impl ToolCallRecord<'_> {
         }
         let error = self.result.err().map(|(kind, message)| {
             attributes.push(text("error.type", kind));
-            OperationError { kind: kind.to_owned(), category: None, message: message.to_owned() }
+            let message = content.map_or("it failed", |_| message).to_owned();
+            OperationError { kind: kind.to_owned(), category: None, message }
         });
         Operation { name: TOOL_CALL, attributes, error, started: self.started, ended: self.ended }
     }

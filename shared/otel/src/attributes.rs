@@ -143,8 +143,7 @@ pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
     let signal_id = descriptor.signal_id.as_str().to_owned();
     // What is nested may be content, such as the arguments of a call that is to be approved (§5.8 leaves it free).
     let plain = descriptor.metadata.iter().flatten().filter(|(_, value)| !is_nested(value));
-    let plain: Map = plain.map(|(key, value)| (key.clone(), value.clone())).collect();
-    let metadata = flattened("openarmature.suspension.metadata", &plain);
+    let metadata = flattened("openarmature.suspension.metadata", plain);
     [KeyValue::new(SIGNAL_ID, signal_id)].into_iter().chain(metadata).collect()
 }
 
@@ -164,11 +163,14 @@ fn is_nested(value: &serde_json::Value) -> bool {
     }
 }
 
-/// Each entry of `map` as an attribute of its own. A value that is no scalar and no array of one type becomes its JSON;
+/// Each of `entries` as an attribute of its own. A value that is no scalar and no array of one type becomes its JSON;
 /// null is left out.
-fn flattened(prefix: &str, map: &Map) -> Vec<KeyValue> {
+fn flattened<'m>(
+    prefix: &str,
+    entries: impl IntoIterator<Item = (&'m String, &'m serde_json::Value)>,
+) -> Vec<KeyValue> {
     let attribute = |(key, value)| Some(KeyValue::new(format!("{prefix}.{key}"), self::value(value)?));
-    map.iter().filter_map(attribute).collect()
+    entries.into_iter().filter_map(attribute).collect()
 }
 
 fn value(value: &serde_json::Value) -> Option<Value> {

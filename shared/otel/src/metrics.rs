@@ -127,20 +127,16 @@ impl Metrics {
     }
 }
 
+fn attribute<'o>(operation: &'o Operation, name: &str) -> Option<&'o AttributeValue> {
+    operation.attributes.iter().find(|(of, _)| *of == name).map(|(_, value)| value)
+}
+
 fn text(operation: &Operation, name: &str) -> Option<String> {
-    operation.attributes.iter().find_map(|(of, value)| match value {
-        AttributeValue::Text(text) if *of == name => Some(text.clone()),
-        AttributeValue::Text(_) | AttributeValue::Texts(_) | AttributeValue::Integer(_) | AttributeValue::Number(_) => {
-            None
-        }
-    })
+    let AttributeValue::Text(text) = attribute(operation, name)? else { return None };
+    Some(text.clone())
 }
 
 fn count(operation: &Operation, name: &str) -> Option<u64> {
-    operation.attributes.iter().find_map(|(of, value)| match value {
-        AttributeValue::Integer(number) if *of == name => u64::try_from(*number).ok(),
-        AttributeValue::Text(_) | AttributeValue::Texts(_) | AttributeValue::Integer(_) | AttributeValue::Number(_) => {
-            None
-        }
-    })
+    let AttributeValue::Integer(number) = attribute(operation, name)? else { return None };
+    u64::try_from(*number).ok()
 }

@@ -10,8 +10,8 @@ use crate::metrics::Metrics;
 use crate::trace;
 use crate::tree::{Detached, Tree};
 
-/// Turns the engine's events into spans, and into measurements where those are asked for. Attach it to outermost graphs, or to a call: attached to an inner graph it
-/// receives no beginning and makes no spans. Cheap to clone.
+/// Turns the engine's events into spans, and into measurements where those are asked for. Attach it to outermost graphs, or
+/// to a call: attached to an inner graph it receives no beginning and makes no spans. Cheap to clone.
 #[derive(Clone)]
 pub struct SpanObserver(Arc<ObserverShared>);
 

@@ -192,8 +192,8 @@ impl Telemetry {
         self.0.outboxes.logs.take();
     }
 
-    /// Sends the waiting spans, log records and measurements. Without a collector they keep waiting. The caller bounds the time;
-    /// those that are on their way when the future is dropped are gone.
+    /// Sends the waiting spans, log records and measurements. Without a collector they keep waiting. The caller bounds the
+    /// time; those that are on their way when the future is dropped are gone.
     ///
     /// # Errors
     /// The collector did not take them.

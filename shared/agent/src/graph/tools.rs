@@ -229,16 +229,17 @@ impl Making<'_> {
             return;
         }
         let shown = self.parts.limits.shown_in_spans;
-        let output = match made {
-            Ok((ToolReply::Done(output), _)) => Ok(Value::from(text_of(output, |_| "[image]".to_owned()))),
-            Ok((ToolReply::Pending(_) | ToolReply::InputRequired(_), _)) => Ok(Value::Null),
-            Err(error) => Err(error),
+        // An output may be long: its text is made only where it is shown.
+        let text = match made {
+            Ok((ToolReply::Done(output), _)) if shown.is_some() => text_of(output, |_| "[image]".to_owned()).into(),
+            Ok(_) | Err(_) => Value::Null,
         };
-        let has_failed = matches!(made, Ok((ToolReply::Done(output), _)) if output.is_error);
-        let result = match &output {
-            Ok(Value::String(text)) if has_failed => Err(("tool_error", shown.map_or("it failed", |_| text.as_str()))),
-            Ok(result) => Ok(result),
-            Err(error) => Err((error.kind.as_str(), shown.map_or("it failed", |_| error.message.as_str()))),
+        let result = match made {
+            Ok((ToolReply::Done(output), _)) if output.is_error => {
+                Err(("tool_error", text.as_str().unwrap_or_default()))
+            }
+            Ok(_) => Ok(&text),
+            Err(error) => Err((error.kind.as_str(), error.message.as_str())),
         };
         let record = ToolCallRecord {
             tool: &call.tool,
