@@ -112,6 +112,7 @@ impl<'c> Bench<'c> {
             let attached = observer.attach(&built, &self.ledger, &self.round, &self.capture);
             observers.extend(attached.map_err(Refusal::Runner)?);
         }
+        self.case.collectors.iter().for_each(|collector| collector.attach(&built, &self.ledger));
         Ok(Compiled { built, engine: Engine::new(self.ports.clone()), observers })
     }
 

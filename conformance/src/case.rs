@@ -19,6 +19,7 @@ use crate::models::NodeModelSpec;
 use crate::observers::ObserverSpec;
 use crate::sessions::SessionSpec;
 use crate::turns::{HarnessSpec, TransmissionSpec};
+use crate::typed::CollectorSpec;
 
 /// What a case declares.
 pub(crate) struct CaseSpec {
@@ -34,6 +35,7 @@ pub(crate) struct CaseSpec {
     /// As `wants_events`, of spans and log records.
     wants_spans: bool,
     observers: Vec<ObserverSpec>,
+    pub(crate) collectors: Vec<CollectorSpec>,
     pub(crate) detached: Detached,
     /// Calls of models are measured (observability §11.1).
     pub(crate) measures: bool,
@@ -112,6 +114,9 @@ impl CaseSpec {
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
+        let collectors = case.list("typed_observers")?.into_iter();
+        let collectors = collectors.map(|(at, one)| CollectorSpec::read(Directives::new(at, one)?));
+        let collectors = collectors.collect::<Result<Vec<_>, _>>()?;
         let mut names = |key| case.texts(key).map(|names| names.unwrap_or_default().into_iter().collect());
         let detached = Detached { subgraphs: names("detached_subgraphs")?, fan_outs: names("detached_fan_outs")? };
         let measures = case.flag("enable_metrics")?.unwrap_or_default();
@@ -123,6 +128,7 @@ impl CaseSpec {
         let wants_spans =
             observers.iter().all(|o| o.span_maker().is_none()) && names_any(&whole, &|key| SPAN_KEYS.contains(&key));
         let told = observers.iter().map(|observer| observer.name().to_owned());
+        let told = told.chain(collectors.iter().map(|collector| collector.name.clone()));
         let names = Arc::new(Names { nodes: nodes_of(&whole), observers: told.collect() });
         Ok(Self {
             graph,
@@ -133,6 +139,7 @@ impl CaseSpec {
             wants_events,
             wants_spans,
             observers,
+            collectors,
             detached,
             measures,
             model,

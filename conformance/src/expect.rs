@@ -18,6 +18,7 @@ mod sessions;
 mod spans;
 mod traces;
 pub(crate) mod turns;
+mod typed;
 
 use dormouse_ports::Map;
 use serde_json::Value;
@@ -51,10 +52,22 @@ impl<E> Expectations<E> {
         let mut expectations = Self::default();
         expectations.take(given, find)?;
         if let Some(mut expected) = given.nested("expected")? {
+            expectations.take_block(&mut expected, find)?;
             expectations.take(&mut expected, find)?;
             expected.done()?;
         }
         Ok(expectations)
+    }
+
+    /// Takes what is an assertion only inside of an `expected` block, and elsewhere a declaration.
+    fn take_block(&mut self, block: &mut Directives<'_>, find: fn(&str) -> Option<Check<E>>) -> Result<(), Failure> {
+        for key in block.unread() {
+            if let Some(check) = find(&format!("{EXPECTED}{key}")) {
+                let value = block.require(key)?.clone();
+                self.checks.push((key.to_owned(), value, check));
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, given: &mut Directives<'_>, find: fn(&str) -> Option<Check<E>>) -> Result<(), Failure> {
@@ -113,6 +126,9 @@ impl<E> Expectations<E> {
     }
 }
 
+/// How keys begin that are assertions only inside of an `expected` block.
+const EXPECTED: &str = "expected.";
+
 /// How the names of invariants begin where assertions are looked up.
 const INVARIANTS: &str = "invariants.";
 
@@ -133,6 +149,7 @@ const ERRORS: &[&str] = &[
     "error_bucket",
     "invoke_rejects_at_api_boundary",
     "augment_rejects_at_call_site",
+    "node_completed_event_carries_error",
 ];
 
 /// Whether an invariant of that name is checked, and not only told.
@@ -142,6 +159,9 @@ pub(crate) fn checks_invariant(name: &str) -> bool {
 
 /// The assertion of that name over an invocation.
 pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
+    if let Some(name) = key.strip_prefix(EXPECTED) {
+        return (name == "observers").then(|| Box::new(typed::all) as Check<Evidence>);
+    }
     if let Some(field) = key.strip_prefix("loaded_invoke_state_for_") {
         let field = field.to_owned();
         return Some(Box::new(move |expected, seen| sessions::entry_field(&field, expected, seen)));
@@ -150,7 +170,8 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         let check = runs::invariant(name)
             .or_else(|| traces::invariant(name))
             .or_else(|| metrics::invariant(name))
-            .or_else(|| spans::invariant(name));
+            .or_else(|| spans::invariant(name))
+            .or_else(|| typed::invariant(name));
         let check = check.map(|check| Box::new(check) as Check<Evidence>);
         // What stands elsewhere as an assertion of its own means the same here.
         return check.or_else(|| invariants::among_others(name)).or_else(|| invocation(name));
@@ -206,6 +227,7 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "saved_session_assertions" => sessions::saved,
         "loaded_session_state" => sessions::loaded,
         "observer_events" | "final_accumulator_state" => observers::events,
+        "node_completed_event_carries_error" => typed::node_failed,
         "observer_event_invariants" => invariants::of_all,
         "node_drain_summaries" => observers::node_drains,
         "node_accumulator_snapshots" => observers::node_snapshots,

@@ -20,6 +20,7 @@ const NEGATIVE: &[&str] = &[
     "attributes_absent",
     "error_category_not",
     "excludes_fields",
+    "fields_absent_keys",
     "expected_wire_request_absent_keys",
     "llm_span_attributes_absent",
     "load_returns_none_for_session_id",

@@ -49,6 +49,8 @@ pub(crate) struct Pages {
     pub(crate) ran: Vec<Ran>,
     pub(crate) middleware: Vec<String>,
     pub(crate) delivered: Vec<Delivered>,
+    /// What each collector of typed events holds, in order.
+    pub(crate) typed: IndexMap<String, Vec<Map>>,
     /// Failures that were isolated, in the order in which observers were told.
     pub(crate) isolated: Vec<(String, FailureIsolated)>,
     pub(crate) instances: Vec<InstanceRan>,

@@ -37,6 +37,7 @@ mod store;
 mod suite;
 mod telemetry;
 mod turns;
+mod typed;
 
 pub use failure::Failure;
 pub use fixture::{Case, discover};

@@ -11,15 +11,17 @@ use dormouse_providers::{ProviderPorts, ProviderSetup, Reported, openai};
 use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
 use serde_json::{Value, json};
 
-use super::spec::AnswerSpec;
+use super::spec::{AnswerSpec, RetrySpec};
 use super::wire::read_request;
 use crate::Failure;
 use crate::directives::Directives;
 
 /// The model that the nodes of a case call, and what its spans say.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NodeModelSpec {
     answers: Vec<AnswerSpec>,
+    /// The model of calls that name none.
+    model: String,
     /// Name of the provider in telemetry.
     system: Option<String>,
     has_spans: bool,
@@ -36,11 +38,13 @@ pub(crate) struct ModelCallSpec {
     answer: Option<String>,
     /// The field that the text of the answer goes into.
     into: Option<String>,
+    retry: Option<RetrySpec>,
 }
 
 /// The same, ready to be called.
 pub(crate) struct NodeModel {
     ports: ProviderPorts,
+    model: String,
     system: Option<String>,
     spans: Option<TelemetryOptions>,
     shown: Option<PayloadLimit>,
@@ -49,13 +53,17 @@ pub(crate) struct NodeModel {
 impl NodeModelSpec {
     pub(crate) fn read(case: &mut Directives<'_>) -> Result<Self, Failure> {
         let answers = case.list("mock_llm")?.into_iter().map(|(at, answer)| AnswerSpec::read(at, answer));
-        let answers = answers.collect::<Result<_, _>>()?;
+        let mut answers = answers.collect::<Result<Vec<_>, _>>()?;
+        for (at, call) in case.list("mock_llm_stream")? {
+            answers.extend(AnswerSpec::read_streams(&at, call)?);
+        }
+        let model = named(&answers).to_owned();
         let system = case.nested("provider")?.map(system).transpose()?.flatten();
         let has_spans = !case.flag("disable_llm_spans")?.unwrap_or_default();
         let is_silent = case.flag("disable_provider_payload")?.unwrap_or(true);
         let genai = !case.flag("disable_genai_semconv")?.unwrap_or_default();
         let payload = (!is_silent).then(PayloadLimit::default);
-        Ok(Self { answers, system, has_spans, options: TelemetryOptions { genai, payload } })
+        Ok(Self { answers, model, system, has_spans, options: TelemetryOptions { genai, payload } })
     }
 
     /// The model, on a wire of its own.
@@ -64,8 +72,19 @@ impl NodeModelSpec {
         self.answers.iter().for_each(|answer| answer.put(&fetch));
         let ports = ProviderPorts { fetch: Arc::new(fetch), clock };
         let (spans, shown) = (self.has_spans.then_some(self.options), self.options.payload);
-        Arc::new(NodeModel { ports, system: self.system.clone(), spans, shown })
+        Arc::new(NodeModel { ports, model: self.model.clone(), system: self.system.clone(), spans, shown })
     }
+}
+
+/// The model that a fixture has in mind where its calls name none.
+fn named(answers: &[AnswerSpec]) -> &'static str {
+    const OTHERS: &str = "gpt-test";
+
+    let is_other = |answer: &AnswerSpec| match answer {
+        AnswerSpec::Stream { .. } => answer.model().is_none(),
+        AnswerSpec::Failure | AnswerSpec::Json { .. } | AnswerSpec::Text { .. } => answer.model() == Some(OTHERS),
+    };
+    if answers.iter().any(is_other) { OTHERS } else { "test-model" }
 }
 
 fn system(mut provider: Directives<'_>) -> Result<Option<String>, Failure> {
@@ -85,16 +104,31 @@ impl ModelCallSpec {
         let mut request = Map::new();
         for name in ["messages", "tools", "config", "response_schema", "tool_choice", "stream"] {
             if let Some(value) = call.given(name) {
-                request.insert(name.to_owned(), expanded(value.clone()));
+                let value = if name == "tools" { plain_tools(value.clone()) } else { expanded(value.clone()) };
+                request.insert(name.to_owned(), value);
             }
         }
         let answer = call.text("response")?.map(str::to_owned);
         if answer.is_some() && request.is_empty() {
             request.insert("messages".to_owned(), json!([{ "role": "user", "content": "Hello" }]));
         }
+        let retry = call.nested("retry")?.map(RetrySpec::read).transpose()?;
         call.done()?;
-        Ok(Self { model, request, answer, into })
+        Ok(Self { model, request, answer, into, retry })
     }
+}
+
+/// Tools as the port has them; some fixtures have them as the wire does.
+fn plain_tools(mut tools: Value) -> Value {
+    for tool in tools.as_array_mut().into_iter().flatten() {
+        if let Some(mut function) = tool.get_mut("function").map(Value::take) {
+            if function.get("description").is_none() {
+                function["description"] = "a tool of the fixture".into();
+            }
+            *tool = function;
+        }
+    }
+    tools
 }
 
 /// The message with what fixtures only describe: a long text, the bytes of an image.
@@ -125,7 +159,7 @@ fn synthetic(bytes: usize) -> String {
 impl NodeModel {
     /// Calls the model; what its answer sets.
     pub(crate) async fn call(&self, call: &ModelCallSpec) -> Result<Map, NodeError> {
-        let model = call.model.as_deref().unwrap_or("test-model");
+        let model = call.model.as_deref().unwrap_or(&self.model);
         let setup = ProviderSetup::new(self.ports_for(call, model), model).base_url("http://model.test");
         let provider = openai(self.system.iter().fold(setup, ProviderSetup::system));
         let identity = provider.identity();
@@ -136,7 +170,9 @@ impl NodeModel {
         };
         let raised = |error: ModelError| NodeError::new(error.message).with_category(error.category.category());
         let request = read_request(&call.request).map_err(raised)?;
-        let response = provider.complete(&request, &CallOptions::default()).await.map_err(raised)?;
+        let retry = call.retry.as_ref().map(RetrySpec::policy);
+        let options = CallOptions { retry, ..CallOptions::default() };
+        let response = provider.complete(&request, &options).await.map_err(raised)?;
         let text = response.message.content.as_text();
         Ok(call.into.iter().map(|field| (field.clone(), text.clone().into())).collect())
     }

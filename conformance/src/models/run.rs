@@ -137,7 +137,7 @@ async fn in_a_node(
 }
 
 impl RetrySpec {
-    fn policy(&self) -> RetryPolicy {
+    pub(super) fn policy(&self) -> RetryPolicy {
         let mut policy = RetryPolicy::new(Arc::new(|| 0.0));
         policy.max_attempts = self.max_attempts;
         policy.per_attempt_override.clone_from(&self.overrides);

@@ -82,6 +82,7 @@ pub(super) struct CallSpec {
     pub(super) expected: Expected,
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct RetrySpec {
     pub(super) max_attempts: u32,
     pub(super) wait: Option<Duration>,
@@ -153,6 +154,46 @@ impl CapabilitySpec {
 impl AnswerSpec {
     pub(super) fn read(at: String, answer: &Value) -> Result<Self, Failure> {
         Self::of(Directives::new(at, answer)?)
+    }
+
+    /// Reads the answers to one call that streams: chunks, or those of each attempt. Where there is an error among them, the
+    /// connection breaks, or there was none.
+    pub(super) fn read_streams(at: &str, call: &Value) -> Result<Vec<Self>, Failure> {
+        let attempts = match call {
+            Value::Object(_) => {
+                let mut given = Directives::new(at, call)?;
+                let attempts = given.list("wire_attempts")?.into_iter().map(|(_, chunks)| chunks).collect();
+                given.done()?;
+                attempts
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => vec![call],
+        };
+        attempts.into_iter().map(|chunks| Self::read_chunks(at, chunks)).collect()
+    }
+
+    fn read_chunks(at: &str, chunks: &Value) -> Result<Self, Failure> {
+        let chunks = chunks.as_array().ok_or_else(|| Failure::invalid(format!("{at} must be a list of chunks")))?;
+        let error = |chunk: &Value| chunk.pointer("/error/status").and_then(Value::as_u64);
+        let events: Vec<Value> = chunks.iter().take_while(|chunk| error(chunk).is_none()).cloned().collect();
+        let status = chunks.get(events.len()).and_then(error).and_then(|status| u16::try_from(status).ok());
+        Ok(match status {
+            Some(status) if events.is_empty() => Self::Json {
+                status,
+                headers: Map::new(),
+                body: serde_json::json!({ "error": { "message": "the fixture has it fail" } }),
+            },
+            Some(_) => Self::Stream { events, is_cut: true },
+            None => Self::Stream { events: events.into_iter().chain(["[DONE]".into()]).collect(), is_cut: false },
+        })
+    }
+
+    /// The model that the answer names.
+    pub(super) fn model(&self) -> Option<&str> {
+        match self {
+            Self::Json { body, .. } => body.get("model")?.as_str(),
+            Self::Stream { events, .. } => events.first()?.get("model")?.as_str(),
+            Self::Failure | Self::Text { .. } => None,
+        }
     }
 
     fn of(mut answer: Directives<'_>) -> Result<Self, Failure> {
@@ -249,7 +290,7 @@ fn attempts(given: &mut Directives<'_>) -> Result<u32, Failure> {
 }
 
 impl RetrySpec {
-    fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
+    pub(super) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let max_attempts = attempts(&mut given)?;
         let wait = given.nested("backoff")?.map(wait).transpose()?;
         let overrides = given.list("per_attempt_override")?.into_iter().map(|(at, config)| {

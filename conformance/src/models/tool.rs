@@ -1,6 +1,8 @@
 //! Nodes of graphs that call a tool (observability §5.5.11).
 
-use dormouse_engine::{NodeError, ToolCallRecord, operation_ended};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dormouse_engine::{NodeError, ObservedCall, ToolCallRecord, operation_ended};
 use dormouse_ports::{Clock, Map, PayloadLimit};
 use serde_json::Value;
 
@@ -13,8 +15,8 @@ pub(crate) struct ToolCallSpec {
     tool: String,
     id: Option<String>,
     arguments: Map,
-    /// What the tool gives.
-    result: Value,
+    /// What the tool gives, or the type of its error and what it says.
+    result: Result<Value, (String, String)>,
     /// The field that the result goes into.
     into: Option<String>,
 }
@@ -26,10 +28,17 @@ impl ToolCallSpec {
         let arguments = call.mapping("arguments")?.cloned().unwrap_or_default();
         let into = call.text("stores_result_in")?.map(str::to_owned);
         let mut mock = call.nested("mock_tool")?.ok_or_else(|| Failure::invalid("`mock_tool` is missing"))?;
-        let result = mock.given("returns").cloned();
+        let returned = mock.given("returns").cloned();
+        let raised = mock.nested("raises")?.map(raised).transpose()?;
         mock.done()?;
         call.done()?;
-        let result = result.ok_or_else(|| Failure::missing("a tool that does not return"))?;
+        let result = match (returned, raised) {
+            (Some(result), None) => Ok(result),
+            (None, Some(error)) => Err(error),
+            (None, None) | (Some(_), Some(_)) => {
+                return Err(Failure::invalid("a tool either returns or raises"));
+            }
+        };
         Ok(Self { tool, id, arguments, result, into })
     }
 
@@ -40,11 +49,28 @@ impl ToolCallSpec {
             tool: &self.tool,
             id: self.id.as_deref(),
             arguments: &self.arguments,
-            result: Ok(&self.result),
+            result: self.result.as_ref().map_err(|(kind, message)| (kind.as_str(), message.as_str())),
             started,
             ended: clock.now(),
         };
+        let calls = ObservedCall::begin(|identity| {
+            format!("{}/{}/{}", identity.invocation_id, self.tool, CALLS.fetch_add(1, Ordering::Relaxed))
+        });
+        if let Some(call) = calls {
+            record.tell(&call);
+        }
         operation_ended(record.operation(shown));
-        Ok(self.into.iter().map(|field| (field.clone(), self.result.clone())).collect())
+        let result = self.result.clone().map_err(|(_, message)| NodeError::new(message))?;
+        Ok(self.into.iter().map(|field| (field.clone(), result.clone())).collect())
     }
+}
+
+/// Tells the calls of this process apart.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+fn raised(mut error: Directives<'_>) -> Result<(String, String), Failure> {
+    let kind = error.text("error_type")?.unwrap_or_default().to_owned();
+    let message = error.text("message")?.unwrap_or_default().to_owned();
+    error.done()?;
+    Ok((kind, message))
 }

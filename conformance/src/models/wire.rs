@@ -53,11 +53,7 @@ impl ModelCase {
 
     /// The model that the fixture has in mind: the one that its answers name, or the one that fixtures of its wire expect.
     pub(super) fn model(&self) -> &str {
-        let answered = self.answers.iter().find_map(|answer| match answer {
-            AnswerSpec::Json { body, .. } => body.get("model")?.as_str(),
-            AnswerSpec::Stream { events, .. } => events.first()?.get("model")?.as_str(),
-            AnswerSpec::Failure | AnswerSpec::Text { .. } => None,
-        });
+        let answered = self.answers.iter().find_map(AnswerSpec::model);
         answered.unwrap_or(match self.mapping {
             Mapping::OpenAi | Mapping::Atomic | Mapping::Bedrock | Mapping::Responses => "test-model",
             Mapping::Anthropic => "claude-test",

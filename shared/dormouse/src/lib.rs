@@ -53,12 +53,14 @@
 //! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
 //! | give models a function to call | [`tools::RustTool`] |
+//! | watch runs, their models and their tools | [`observe`] |
 //! | test | [`testing::TestBed`] |
 //! | run on this machine | [`dev`], or [`cli`] with all its commands |
 //! | run on AWS Lambda | [`lambda::serve`], [`lambda::serve_streams`] |
 
 #![warn(missing_docs)]
 
+pub mod observe;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tools;

@@ -70,12 +70,13 @@ pub use graph::{
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    CheckpointSaved, DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, GraphEntry,
-    InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer,
-    ObserverHandle, Operation, OperationEnded, OperationError, Origin, ParallelBranchesConfig, Phase, Phases,
-    ResumedFrom, Subgraph, drain_current_events,
+    CallOrigin, CheckpointSaved, DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, GraphEntry,
+    InvocationEnd, InvocationResult, InvocationStart, LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse,
+    LlmTokenEvent, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Operation, OperationEnded,
+    OperationError, Origin, ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, ToolCallEvent,
+    ToolCallFailedEvent, ToolRequest, drain_current_events,
 };
-pub use operation::{ToolCallRecord, operation_ended, operations_are_observed};
+pub use operation::{ObservedCall, ToolCallRecord, operation_ended, operations_are_observed};
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
     Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, keep_worker, record, save_session, suspend,

@@ -1,5 +1,6 @@
 //! Observers and the delivery of events to them (graph-engine §6).
 
+mod calls;
 mod delivery;
 mod drain;
 mod event;
@@ -8,6 +9,10 @@ mod invocation;
 mod observer;
 mod phases;
 
+pub use calls::{
+    CallOrigin, LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, ToolCallEvent,
+    ToolCallFailedEvent, ToolRequest,
+};
 pub(crate) use delivery::{EventQueue, ObserverDeliveries};
 pub use drain::{DrainSummary, drain_current_events};
 pub(crate) use event::QueuedEvent;

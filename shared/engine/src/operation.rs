@@ -1,9 +1,14 @@
+use std::sync::Arc;
+
 use dormouse_ports::{AttributeValue, Map, PayloadLimit};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::ambient;
-use crate::observe::{Operation, OperationError};
+use crate::ambient::{self, Identity};
+use crate::observe::{
+    CallOrigin, FrameworkEvent, Operation, OperationError, ToolCallEvent, ToolCallFailedEvent, ToolRequest,
+};
+use crate::run::Attempts;
 
 /// Name of the span of a call of a tool (observability §5.5.11).
 const TOOL_CALL: &str = "openarmature.tool.call";
@@ -28,6 +33,54 @@ pub fn operations_are_observed() -> bool {
     is_observed.unwrap_or(false)
 }
 
+/// A call of a model or a tool on behalf of the node around it: what becomes of it is told to the observers that read calls
+/// (graph-engine §6), as of the place where it began.
+#[derive(Clone)]
+pub struct ObservedCall {
+    attempts: Arc<Attempts>,
+    begun: BegunCall,
+}
+
+/// How a call was begun.
+#[derive(Clone)]
+pub(crate) struct BegunCall {
+    pub(crate) call_id: Arc<str>,
+    pub(crate) attempt_index: u32,
+    /// The node that began it, where that is another than the one around.
+    pub(crate) sibling: Option<Arc<str>>,
+}
+
+impl std::fmt::Debug for ObservedCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObservedCall").field("call_id", &self.begun.call_id).finish_non_exhaustive()
+    }
+}
+
+impl ObservedCall {
+    /// The call that begins here, under an id that no other call has. `None` where nobody reads of it: outside of nodes, and
+    /// where no observer [reads calls](crate::Observer::reads_calls).
+    pub fn begin(call_id: impl FnOnce(&Identity) -> String) -> Option<Self> {
+        let here = |scope: &ambient::CallScope| {
+            let attempts = scope.attempts.clone().filter(|attempts| attempts.has_readers_of_calls())?;
+            let call_id = call_id(&scope.view.identity()).into();
+            Some(Self { attempts, begun: BegunCall { call_id, attempt_index: scope.attempt_index, sibling: None } })
+        };
+        ambient::look(here).flatten()
+    }
+
+    /// The same call, begun in another node of the graph, a while ago: what comes of it is told as of there.
+    #[must_use]
+    pub fn begun_in(self, node: &str) -> Self {
+        let begun = BegunCall { sibling: Some(node.into()), attempt_index: 0, ..self.begun };
+        Self { begun, ..self }
+    }
+
+    /// Tells of something that has become of it.
+    pub fn tell<E: Into<FrameworkEvent>>(&self, event: impl FnOnce(CallOrigin) -> E) {
+        self.attempts.called(&self.begun, |call| event(call).into());
+    }
+}
+
 /// A call of a tool that has ended (graph-engine §6, observability §5.5.11).
 #[derive(Clone, Copy, Debug)]
 pub struct ToolCallRecord<'a> {
@@ -46,6 +99,27 @@ pub struct ToolCallRecord<'a> {
 }
 
 impl ToolCallRecord<'_> {
+    /// Tells the observers that read calls what came of `call`: of its arguments and its result everything.
+    pub fn tell(self, call: &ObservedCall) {
+        let elapsed = self.ended.duration_since(self.started).as_secs_f64() * 1000.0;
+        let request = ToolRequest {
+            tool_name: self.tool.to_owned(),
+            tool_call_id: self.id.map(str::to_owned),
+            arguments: self.arguments.clone(),
+        };
+        let latency_ms = Some(elapsed);
+        call.tell(|call| match self.result {
+            Ok(result) => FrameworkEvent::from(ToolCallEvent { call, request, result: result.clone(), latency_ms }),
+            Err((kind, message)) => FrameworkEvent::from(ToolCallFailedEvent {
+                call,
+                request,
+                error_type: (!kind.is_empty()).then(|| kind.to_owned()),
+                error_message: message.to_owned(),
+                latency_ms,
+            }),
+        });
+    }
+
     /// The operation of which observers are told. Arguments, result and what is said of an error are content: they are in it up
     /// to that limit, and not at all without one.
     pub fn operation(self, content: Option<PayloadLimit>) -> Operation {

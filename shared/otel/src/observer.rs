@@ -69,9 +69,20 @@ impl Observer for SpanObserver {
                 tree.seen_by(&identity);
                 tree.operated(event);
             }
-            FrameworkEvent::FailureIsolated(_) | FrameworkEvent::CheckpointSaved(_) => {}
+            FrameworkEvent::FailureIsolated(_)
+            | FrameworkEvent::CheckpointSaved(_)
+            | FrameworkEvent::LlmCompletion(_)
+            | FrameworkEvent::LlmFailed(_)
+            | FrameworkEvent::LlmToken(_)
+            | FrameworkEvent::ToolCall(_)
+            | FrameworkEvent::ToolCallFailed(_) => {}
         }
         Ok(())
+    }
+
+    /// Spans are made of operations, which have what may be shown and no more.
+    fn reads_calls(&self) -> bool {
+        false
     }
 
     async fn invocation_started(&self, start: &InvocationStart) -> Result<(), NodeError> {

@@ -47,6 +47,7 @@ mod schema;
 mod setup;
 mod structured;
 pub mod telemetry;
+mod told;
 mod wire;
 
 pub use anthropic::anthropic;

@@ -1,4 +1,5 @@
-//! Calls of models, told to the observers of the invocation in which they are made (observability §5.5).
+//! Calls of models, told to the observers of the invocation in which they are made (observability §5.5): each attempt as an
+//! operation, which has a span, and the whole call as a typed event.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,9 +13,10 @@ use dormouse_ports::model::{
 use jiff::Timestamp;
 
 use crate::telemetry::{Attributes, SPAN_NAME, TelemetryOptions, begun, ended};
+use crate::told::ToldCall;
 
-/// A model each attempt at which is told as an operation of the node that asks it, so that there is a span of it. Where
-/// nothing observes the invocation it costs nothing.
+/// A model each attempt at which is told as an operation of the node that asks it, so that there is a span of it; observers that
+/// read calls get typed events besides. Where nothing observes the invocation it costs nothing.
 pub struct Reported<P: ?Sized> {
     inner: Arc<P>,
     identity: ModelIdentity,
@@ -34,8 +36,9 @@ impl<P: ?Sized> Reported<P> {
         Self { inner, identity, clock, options }
     }
 
-    /// Tells of an attempt.
-    fn tell(&self, begun: Attributes, started: Timestamp, result: Result<&Response, &ModelError>) {
+    /// Tells of the only attempt at a call.
+    fn tell(&self, request: &CompletionRequest, started: Timestamp, result: Result<&Response, &ModelError>) {
+        let begun = begun(&self.identity, (0, None), request, self.options);
         tell((begun, started), result, self.options, self.clock.now());
     }
 }
@@ -60,9 +63,15 @@ impl<P: ModelProvider + ?Sized> ModelProvider for Reported<P> {
             options: self.options,
             beside: options.observer.clone(),
             running: Mutex::default(),
+            told: ToldCall::begin(&self.identity, request, &self.clock),
         };
-        let options = CallOptions { observer: Arc::new(reporter), ..options.clone() };
-        self.inner.complete(request, &options).await
+        let reporter = Arc::new(reporter);
+        let options = CallOptions { observer: reporter.clone(), ..options.clone() };
+        let result = self.inner.complete(request, &options).await;
+        if let Some(told) = &reporter.told {
+            told.ended(result.as_ref());
+        }
+        result
     }
 }
 
@@ -73,10 +82,14 @@ impl<P: BackgroundProvider + ?Sized> BackgroundProvider for Reported<P> {
         let began = self.clock.now();
         let started = self.inner.start(request, key).await;
         if operations_are_observed() {
-            let attributes = || begun(&self.identity, (0, None), request, self.options);
             match &started {
-                Ok(StartedJob { status, .. }) => self.tell_status(status, attributes, began),
-                Err(error) => self.tell(attributes(), began, Err(error)),
+                Ok(StartedJob { job, status }) => self.tell_status(job, status, request, began),
+                Err(error) => {
+                    self.tell(request, began, Err(error));
+                    if let Some(told) = ToldCall::begin(&self.identity, request, &self.clock) {
+                        told.took(None, Err(error));
+                    }
+                }
             }
         }
         started
@@ -86,8 +99,7 @@ impl<P: BackgroundProvider + ?Sized> BackgroundProvider for Reported<P> {
         let asked = self.clock.now();
         let status = self.inner.poll(job, request).await?;
         if operations_are_observed() {
-            let attributes = || begun(&self.identity, (0, None), request, self.options);
-            self.tell_status(&status, attributes, asked);
+            self.tell_status(job, &status, request, asked);
         }
         Ok(status)
     }
@@ -99,15 +111,25 @@ impl<P: BackgroundProvider + ?Sized> BackgroundProvider for Reported<P> {
 
 impl<P: ?Sized> Reported<P> {
     /// Tells of a job that has ended. It began when its provider says so, else when it was asked for.
-    fn tell_status(&self, status: &BackgroundStatus, attributes: impl FnOnce() -> Attributes, asked: Timestamp) {
-        match status {
+    fn tell_status(
+        &self,
+        job: &BackgroundJob,
+        status: &BackgroundStatus,
+        request: &CompletionRequest,
+        asked: Timestamp,
+    ) {
+        let (result, created) = match status {
             BackgroundStatus::Completed(response) => {
                 let created = response.raw.get("created_at").and_then(serde_json::Value::as_i64);
-                let created = created.and_then(|seconds| Timestamp::from_second(seconds).ok());
-                self.tell(attributes(), created.map_or(asked, |created| created.min(asked)), Ok(response));
+                (Ok(&**response), created.and_then(|seconds| Timestamp::from_second(seconds).ok()))
             }
-            BackgroundStatus::Failed(error) => self.tell(attributes(), asked, Err(error)),
-            BackgroundStatus::Running | BackgroundStatus::Canceled => {}
+            BackgroundStatus::Failed(error) => (Err(&**error), None),
+            BackgroundStatus::Running | BackgroundStatus::Canceled => return,
+        };
+        self.tell(request, created.map_or(asked, |created| created.min(asked)), result);
+        if let Some(told) = ToldCall::of_job(&self.identity, request, &self.clock, job) {
+            let took = created.and_then(|created| self.clock.now().duration_since(created).try_into().ok());
+            told.took(took, result);
         }
     }
 }
@@ -121,6 +143,8 @@ struct SpanReporter {
     beside: Arc<dyn CallObserver>,
     /// What is known of the attempt that is under way, and when it began.
     running: Mutex<Option<(Attributes, Timestamp)>>,
+    /// The whole call, where somebody reads of it.
+    told: Option<ToldCall>,
 }
 
 impl SpanReporter {
@@ -140,7 +164,11 @@ impl CallObserver for SpanReporter {
                 let running = Some((begun, self.clock.now()));
                 *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
             }
-            CallEvent::Token { .. } => {}
+            CallEvent::Token { kind, text } => {
+                if let Some(told) = &self.told {
+                    told.token(kind, text);
+                }
+            }
             CallEvent::AttemptSucceeded { response, .. } => self.ended(Ok(response)),
             CallEvent::AttemptFailed { error, .. } => self.ended(Err(error)),
         }

@@ -9,6 +9,8 @@ use dormouse_ports::model::{
 };
 use serde_json::Value;
 
+pub(crate) use payload::redacted;
+
 pub use dormouse_ports::{AttributeValue, PayloadLimit};
 
 /// Name of the span of an attempt.
@@ -143,17 +145,34 @@ fn succeeded(list: &mut AttributeList, response: &Response, options: TelemetryOp
     }
     if options.genai {
         list.texts("gen_ai.response.finish_reasons", vec![finish.to_owned()]);
-        for (name, places) in
-            [("gen_ai.response.model", ["model", "modelVersion"]), ("gen_ai.response.id", ["id", "responseId"])]
-        {
-            if let Some(text) = places.iter().find_map(|place| response.raw.get(*place).and_then(Value::as_str)) {
-                list.text(name, text);
-            }
-        }
+        names(list, &response.raw);
     }
     if let Some(limit) = options.payload {
         payload::output(list, response, limit);
     }
+}
+
+/// What the provider calls the answer, and the model that gave it (§5.5.3).
+fn names(list: &mut AttributeList, raw: &Value) {
+    for (name, text) in [("gen_ai.response.model", response_model(raw)), ("gen_ai.response.id", response_id(raw))] {
+        if let Some(text) = text {
+            list.text(name, text);
+        }
+    }
+}
+
+/// The provider's own name of the model, in an answer as it came.
+pub(crate) fn response_model(raw: &Value) -> Option<&str> {
+    first_text(raw, ["model", "modelVersion"])
+}
+
+/// The provider's id of an answer, as it came.
+pub(crate) fn response_id(raw: &Value) -> Option<&str> {
+    first_text(raw, ["id", "responseId"])
+}
+
+fn first_text<'r>(raw: &'r Value, places: [&str; 2]) -> Option<&'r str> {
+    places.iter().find_map(|place| raw.get(*place).and_then(Value::as_str))
 }
 
 /// Counters that the provider has reported (§5.5.3, §5.5.3.1).
@@ -177,6 +196,10 @@ fn failed(list: &mut AttributeList, error: &ModelError, options: TelemetryOption
     if let Some(failure) = &error.structured {
         list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());
         usage(list, &failure.usage, options.genai);
+        if options.genai {
+            list.texts("gen_ai.response.finish_reasons", vec![failure.finish_reason.as_str().to_owned()]);
+            names(list, error.raw.as_deref().unwrap_or(&Value::Null));
+        }
         if let (Some(limit), false) = (options.payload, failure.output_content.is_empty()) {
             list.text("openarmature.llm.output.content", &limit.cut(failure.output_content.clone()));
         }

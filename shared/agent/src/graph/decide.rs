@@ -18,7 +18,7 @@ use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, cut, edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
-use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, vendor};
+use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, tell_outcome, vendor};
 use super::toolset::Toolset;
 use super::waits::{PendingDue, due, outcomes_at_once, with};
 
@@ -40,6 +40,7 @@ pub(crate) async fn decide(
     let mut stopped = None;
     let mut says = HooksSay { context: std::mem::take(&mut run.hook_context), ..HooksSay::default() };
     let mut room = outcomes_at_once(parts);
+    let invocation = invocation()?;
     for call in &mut calls {
         let since = begun_at(call);
         if since.is_some() && room == 0 {
@@ -57,6 +58,7 @@ pub(crate) async fn decide(
         }
         if let (Some(since), CallStatus::Answered { .. }) = (since, &call.status) {
             room -= 1;
+            tell_outcome(parts, (&invocation, run.steps), call, since);
             let elapsed = parts.clock.now().duration_since(since).as_millis();
             let time = Time::Elapsed(u64::try_from(elapsed).unwrap_or_default());
             let concluded = Concluded { whole, pictures, effects: NotedEffects::default(), time };
@@ -66,7 +68,6 @@ pub(crate) async fn decide(
         }
     }
     run.usage = run.usage.with(says.usage);
-    let invocation = invocation()?;
     calls.iter().for_each(|call| settle_child(&invocation, &mut run, call));
     run.calls = calls;
     if let (Some(since), None) = (asked_since, time::asked_since(&run.calls)) {

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, ToolCallRecord, Update, operation_ended, operations_are_observed};
+use dormouse_engine::{NodeError, ObservedCall, ToolCallRecord, Update, operation_ended, operations_are_observed};
 use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
@@ -223,32 +223,32 @@ impl Making<'_> {
         FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
     }
 
-    /// Tells observers of a call, so that there is a span of it.
+    /// Tells observers of a call, so that there is a span of it, and what came of it where that is known already.
     fn tell(self, call: &PlannedCall, started: Timestamp, made: &Result<(ToolReply, bool), ToolError>) {
         if !operations_are_observed() {
             return;
         }
         let shown = self.parts.limits.shown_in_spans;
+        let is_over = matches!(made, Err(_) | Ok((ToolReply::Done(_), _)));
+        let read = if is_over { observed(self.invocation, self.step, call) } else { None };
         // An output may be long: its text is made only where it is shown.
         let text = match made {
-            Ok((ToolReply::Done(output), _)) if shown.is_some() => text_of(output, |_| "[image]".to_owned()).into(),
+            Ok((ToolReply::Done(output), _)) if shown.is_some() || read.is_some() => {
+                text_of(output, |_| "[image]".to_owned()).into()
+            }
             Ok(_) | Err(_) => Value::Null,
         };
         let result = match made {
-            Ok((ToolReply::Done(output), _)) if output.is_error => {
-                Err(("tool_error", text.as_str().unwrap_or_default()))
-            }
+            Ok((ToolReply::Done(output), _)) if output.is_error => Err((TOOL_ERROR, text.as_str().unwrap_or_default())),
             Ok(_) => Ok(&text),
             Err(error) => Err((error.kind.as_str(), error.message.as_str())),
         };
-        let record = ToolCallRecord {
-            tool: &call.tool,
-            id: Some(&call.id),
-            arguments: &call.arguments,
-            result,
-            started,
-            ended: self.parts.clock.now(),
-        };
+        let ended = self.parts.clock.now();
+        let record =
+            ToolCallRecord { tool: &call.tool, id: Some(&call.id), arguments: &call.arguments, result, started, ended };
+        if let Some(read) = read {
+            record.tell(&read);
+        }
         operation_ended(record.operation(shown));
     }
 
@@ -351,6 +351,27 @@ impl Making<'_> {
             ToolReply::InputRequired(request) => CallStatus::Asking { request }.into(),
         }
     }
+}
+
+/// Type of the error of a tool that ran and says that it failed.
+const TOOL_ERROR: &str = "tool_error";
+
+/// The call as observers that read calls know it; `None` where there are none.
+fn observed(invocation: &InvocationId, step: u64, call: &PlannedCall) -> Option<ObservedCall> {
+    ObservedCall::begin(|_| key(invocation, step, call))
+}
+
+/// Tells the observers that read calls what came of a `call` that went on elsewhere since `started`, as of the node that made
+/// it.
+pub(crate) fn tell_outcome(parts: &AgentParts, run: (&InvocationId, u64), call: &PlannedCall, started: Timestamp) {
+    let Some((text, is_error)) = call.status.answer() else { return };
+    let Some(read) = observed(run.0, run.1, call) else { return };
+    let value = Value::from(text);
+    let result = if is_error { Err((TOOL_ERROR, text)) } else { Ok(&value) };
+    let ended = parts.clock.now();
+    let record =
+        ToolCallRecord { tool: &call.tool, id: Some(&call.id), arguments: &call.arguments, result, started, ended };
+    record.tell(&read.begun_in("tools"));
 }
 
 /// Time in which a command that was ended, because its own time was over, tells what came of it.

@@ -11,4 +11,5 @@ mod crashes;
 mod guest;
 mod images;
 mod runs;
+mod told;
 mod workspace;

@@ -216,6 +216,21 @@ impl fmt::Display for QueuedEvent {
             Self::Framework(FrameworkEvent::OperationEnded(event)) => {
                 write!(f, "the end of the operation `{}`", event.operation.name)
             }
+            Self::Framework(FrameworkEvent::LlmCompletion(event)) => {
+                write!(f, "the answer of the model `{}`", event.request.model)
+            }
+            Self::Framework(FrameworkEvent::LlmFailed(event)) => {
+                write!(f, "the failure of the model `{}`", event.request.model)
+            }
+            Self::Framework(FrameworkEvent::LlmToken(event)) => {
+                write!(f, "piece {} of an answer of the model `{}`", event.chunk_index, event.model)
+            }
+            Self::Framework(FrameworkEvent::ToolCall(event)) => {
+                write!(f, "the result of the tool `{}`", event.request.tool_name)
+            }
+            Self::Framework(FrameworkEvent::ToolCallFailed(event)) => {
+                write!(f, "the failure of the tool `{}`", event.request.tool_name)
+            }
             Self::Ended(_) => f.write_str("the end of the call"),
         }
     }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use dormouse_ports::{AttributeValue, Category, Map, SavePoint, SaveSource};
 use jiff::Timestamp;
 
-use super::Origin;
+use super::{LlmCompletionEvent, LlmFailedEvent, LlmTokenEvent, Origin, ToolCallEvent, ToolCallFailedEvent};
 use crate::cause::Classification;
 use crate::{State, Update};
 
@@ -18,6 +18,33 @@ pub enum FrameworkEvent {
     CheckpointSaved(CheckpointSaved),
     /// An operation within a node has ended.
     OperationEnded(OperationEnded),
+    /// A call of a model was answered.
+    LlmCompletion(Box<LlmCompletionEvent>),
+    /// A call of a model failed.
+    LlmFailed(Box<LlmFailedEvent>),
+    /// A piece of an answer of a model has arrived.
+    LlmToken(Box<LlmTokenEvent>),
+    /// A call of a tool gave a result.
+    ToolCall(Box<ToolCallEvent>),
+    /// A call of a tool failed.
+    ToolCallFailed(Box<ToolCallFailedEvent>),
+}
+
+impl FrameworkEvent {
+    /// True of the typed events of calls of models and tools.
+    pub(super) fn is_of_call(&self) -> bool {
+        match self {
+            Self::LlmCompletion(_)
+            | Self::LlmFailed(_)
+            | Self::LlmToken(_)
+            | Self::ToolCall(_)
+            | Self::ToolCallFailed(_) => true,
+            Self::FailureIsolated(_)
+            | Self::MetadataAugmented(_)
+            | Self::CheckpointSaved(_)
+            | Self::OperationEnded(_) => false,
+        }
+    }
 }
 
 /// A failure that [`FailureIsolation`](crate::middleware::FailureIsolation) caught (pipeline-utilities §6.3).

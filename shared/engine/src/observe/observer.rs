@@ -27,6 +27,12 @@ pub trait Observer: Send + Sync {
         Ok(())
     }
 
+    /// False if the typed events of calls of models and tools ([`LlmCompletionEvent`](crate::LlmCompletionEvent) and its
+    /// like) are of no use to it. They carry whole conversations, and are not made where no observer wants them.
+    fn reads_calls(&self) -> bool {
+        true
+    }
+
     /// Hears that a call begins; of the observers of the outermost graph and of the call only.
     ///
     /// # Errors
@@ -67,9 +73,15 @@ impl RegisteredObserver {
         Self { observer, phases, id: 0 }
     }
 
+    /// Whether the typed events of calls are of use to it.
+    pub(crate) fn reads_calls(&self) -> bool {
+        self.observer.reads_calls()
+    }
+
     /// Notifies the observer, if it is registered for such events.
     pub(super) async fn tell(&self, event: &QueuedEvent) -> Result<(), NodeError> {
         match event {
+            QueuedEvent::Framework(event) if event.is_of_call() && !self.reads_calls() => Ok(()),
             QueuedEvent::Node(event) if !self.phases.contains(event.phase) => Ok(()),
             QueuedEvent::Node(event) => self.observer.observe(event).await,
             QueuedEvent::Framework(event) => self.observer.observe_framework(event).await,

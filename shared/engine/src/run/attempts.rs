@@ -15,9 +15,10 @@ use futures::FutureExt;
 use super::slot::SuspendSlot;
 use crate::ambient::InvocationView;
 use crate::observe::{
-    EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Operation,
-    OperationEnded, Origin, ParallelBranchesConfig, Phase, QueuedEvent, Registrations,
+    CallOrigin, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
+    Operation, OperationEnded, Origin, ParallelBranchesConfig, Phase, QueuedEvent, RegisteredObserver, Registrations,
 };
+use crate::operation::BegunCall;
 use crate::{NodeError, State, Update};
 
 /// The attempts of one dispatch, and what everything in it shares.
@@ -174,6 +175,27 @@ impl Attempts {
     /// An operation has ended in attempt `attempt_index`.
     pub(crate) fn operated(&self, operation: Operation, attempt_index: u32) {
         self.announce(attempt_index, |origin| FrameworkEvent::OperationEnded(OperationEnded { operation, origin }));
+    }
+
+    /// Whether an observer wants the typed events of calls.
+    pub(crate) fn has_readers_of_calls(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.observers.iter().any(RegisteredObserver::reads_calls))
+    }
+
+    /// Something has become of a call, which was begun as `begun` says.
+    pub(crate) fn called(&self, begun: &BegunCall, event: impl FnOnce(CallOrigin) -> FrameworkEvent) {
+        let identity = self.view.identity();
+        self.announce(begun.attempt_index, |mut origin| {
+            if let (Some(name), Some(last)) = (&begun.sibling, origin.namespace.last_mut()) {
+                last.clone_from(name);
+            }
+            event(CallOrigin {
+                invocation_id: identity.invocation_id.clone(),
+                correlation_id: identity.correlation_id.clone(),
+                origin,
+                call_id: begun.call_id.clone(),
+            })
+        });
     }
 
     /// Origin of attempt `attempt_index`, where an observer is attached.

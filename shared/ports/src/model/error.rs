@@ -107,6 +107,15 @@ impl ModelError {
         }
     }
 
+    /// The provider's own type or code of the error, as `raw` has it; `None` where it gives none, and where its answer was no
+    /// error.
+    pub fn vendor_type(&self) -> Option<&str> {
+        const PLACES: [&str; 6] = ["/error/type", "/error/code", "/error/status", "/__type", "/code", "/type"];
+        let body = self.raw.as_deref().filter(|_| self.structured.is_none() && self.rejected.is_none())?;
+        let found = PLACES.iter().filter_map(|place| body.pointer(place)).find_map(Value::as_str);
+        found.filter(|name| !name.is_empty())
+    }
+
     /// True if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         self.may_pass.unwrap_or_else(|| self.category.is_transient())

@@ -1,15 +1,14 @@
 //! Content in attributes (observability §5.5.1, §5.5.5).
 
 use dormouse_ports::PayloadLimit;
-use dormouse_ports::model::{CompletionRequest, Response, ToolCall};
+use dormouse_ports::model::{CompletionRequest, Message, Response, ToolCall};
 use serde_json::{Value, json};
 
 use super::AttributeList;
 use crate::canonical::canonical;
 
 pub(super) fn input(list: &mut AttributeList, request: &CompletionRequest, limit: PayloadLimit) {
-    let messages = request.messages.iter().map(|message| redacted(serde_json::to_value(message).unwrap_or_default()));
-    let messages: Value = messages.collect();
+    let messages: Value = request.messages.iter().map(redacted).collect();
     list.text("openarmature.llm.input.messages", &limit.cut(canonical(messages).to_string()));
     if !request.config.extras.is_empty() {
         let extras = canonical(Value::Object(request.config.extras.clone())).to_string();
@@ -32,8 +31,9 @@ fn call(call: &ToolCall) -> Value {
     json!({ "id": call.id, "name": call.name, "arguments": call.arguments })
 }
 
-/// A message without the bytes of its inline images.
-fn redacted(mut message: Value) -> Value {
+/// The JSON of a message, without the bytes of its inline images.
+pub(crate) fn redacted(message: &Message) -> Value {
+    let mut message = serde_json::to_value(message).unwrap_or_default();
     for field in ["content", "images"] {
         let blocks = message.get_mut(field).and_then(Value::as_array_mut);
         for block in blocks.into_iter().flatten() {

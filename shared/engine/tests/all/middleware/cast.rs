@@ -116,6 +116,11 @@ impl Observer for Recorder {
             FrameworkEvent::MetadataAugmented(event) => format!("augmented {}", Value::from(event.entries.clone())),
             FrameworkEvent::CheckpointSaved(event) => format!("saved at {}", event.at.path.join("/")),
             FrameworkEvent::OperationEnded(event) => format!("ended {}", event.operation.name),
+            FrameworkEvent::LlmCompletion(event) => format!("answered by {}", event.request.model),
+            FrameworkEvent::LlmFailed(event) => format!("failed by {}", event.request.model),
+            FrameworkEvent::LlmToken(event) => format!("piece {}", event.chunk_index),
+            FrameworkEvent::ToolCall(event) => format!("called {}", event.request.tool_name),
+            FrameworkEvent::ToolCallFailed(event) => format!("failed at {}", event.request.tool_name),
         });
         self.framework.lock().unwrap().push(event.clone());
         Ok(())

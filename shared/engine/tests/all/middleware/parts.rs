@@ -166,7 +166,12 @@ async fn what_an_instance_adds_stays_with_it() {
             FrameworkEvent::MetadataAugmented(event) => event.origin.fan_out_index,
             FrameworkEvent::FailureIsolated(_)
             | FrameworkEvent::CheckpointSaved(_)
-            | FrameworkEvent::OperationEnded(_) => panic!("{event:?}"),
+            | FrameworkEvent::OperationEnded(_)
+            | FrameworkEvent::LlmCompletion(_)
+            | FrameworkEvent::LlmFailed(_)
+            | FrameworkEvent::LlmToken(_)
+            | FrameworkEvent::ToolCall(_)
+            | FrameworkEvent::ToolCallFailed(_) => panic!("{event:?}"),
         })
         .collect();
     assert_eq!(added, [Some(0), Some(1), Some(2)]);
