@@ -34,7 +34,7 @@ mod record;
 use dormouse_api::{Actor, StreamItem};
 use dormouse_protocol::id::{EventId, PermissionRequestId, SessionId, TaskId};
 use dormouse_protocol::operation::Paging;
-use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER};
+use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER, one_of};
 use dormouse_protocol::{Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -192,7 +192,7 @@ impl Socket {
             Some("resume") => self.resume(id, &frame).await,
             Some(kind) => match self.command(kind, &frame) {
                 Ok(Some(request)) => SocketReply::Frame(self.ask(id, request).await),
-                Ok(None) => self.not_understood(id, ProtocolError::invalid("type", "no frame of this type is known")),
+                Ok(None) => self.not_understood(id, ProtocolError::invalid("type", one_of(TYPES, kind))),
                 Err(error) => SocketReply::Frame(refused(id, error)),
             },
             None => self.not_understood(id, ProtocolError::invalid("type", "missing required field")),
@@ -263,6 +263,10 @@ impl Socket {
         told(id, self.server.command(request).await)
     }
 }
+
+/// The types of frames that a client sends.
+const TYPES: &[&str] =
+    &["input", "tool_confirmation", "interrupt", "approval", "cancel", "message", "task", "truncate", "resume", "ping"];
 
 /// Fields of a frame that are no part of its request.
 const ENVELOPE: &[&str] = &["type", "id", "idempotency_key"];

@@ -110,6 +110,18 @@ pub enum Paging {
     Stream,
 }
 
+impl Paging {
+    /// The parameters of the query that it has.
+    pub fn query(self) -> &'static [&'static str] {
+        match self {
+            Self::Whole => &[],
+            Self::Page => &["limit", "cursor"],
+            Self::Range => &["limit", "after_event_id"],
+            Self::Stream => &["after_event_id"],
+        }
+    }
+}
+
 /// Makes the schema of a type.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 

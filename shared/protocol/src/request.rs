@@ -11,7 +11,7 @@ mod query;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Number;
 
-pub use body::{Body, MAX_BODY_BYTES, MAX_FILE_BODY_BYTES, MAX_FILE_BYTES, nearest, read_message};
+pub use body::{Body, MAX_BODY_BYTES, MAX_FILE_BODY_BYTES, MAX_FILE_BYTES, nearest, one_of, read_message};
 pub use check::{MAX_INITIAL_MESSAGES, OperationBody};
 pub use idempotency::{IdempotencyKey, IdempotencyScope};
 pub use query::{DEFAULT_LIMIT, Filters, ListQuery, MAX_LIMIT, Query, RangeQuery, resume_after};

@@ -37,6 +37,7 @@ impl ProtocolAdmission {
         let actor = self.authenticate(request, now).await?;
         check_scope(&actor, operation)?;
         let query = Query::parse(&request.query)?;
+        query.check(operation)?;
         let body = Body::read(operation, request.header("content-type"), &request.body)?;
         let idempotency_key = match operation.spec().method.is_write() {
             true => IdempotencyKey::read(header(request, IDEMPOTENCY_HEADER))?,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use dormouse_protocol::envelope::Map;
-use dormouse_protocol::operation::{Access, Input, Operation, Output, Paging, Spec};
+use dormouse_protocol::operation::{Access, Input, Operation, Output, Spec};
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, VERSION_HEADER};
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION};
 use serde_json::Value;
@@ -188,13 +188,8 @@ fn facts(spec: &Spec) -> String {
         Access::AnyKey => "any key".to_owned(),
         Access::Needs(scope) => format!("scope <code>{}</code>", scope.as_str()),
     };
-    let paging: &[&str] = match spec.paging {
-        Paging::Whole => &[],
-        Paging::Page => &["limit", "cursor"],
-        Paging::Range => &["limit", "after_event_id"],
-        Paging::Stream => &["after_event_id"],
-    };
-    let query: Vec<String> = spec.query.iter().chain(paging).map(|name| format!("<code>?{name}</code>")).collect();
+    let query: Vec<String> =
+        spec.query.iter().chain(spec.paging.query()).map(|name| format!("<code>?{name}</code>")).collect();
     let query = if query.is_empty() { String::new() } else { format!(", {}", query.join(" ")) };
     format!("{access}{query}, level {}", spec.level.as_str())
 }

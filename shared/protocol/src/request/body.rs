@@ -24,7 +24,7 @@ pub const MAX_FILE_BODY_BYTES: usize = 6 * MAX_FILE_BYTES + BESIDE;
 /// How alike two names are of which one may be meant by the other, from 0 to 1.
 const ALIKE: f64 = 0.6;
 /// The most characters of a name that is told.
-const LONGEST_NAME: usize = 100;
+pub(super) const LONGEST_NAME: usize = 100;
 
 /// The body of a request: a JSON object.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -165,8 +165,8 @@ fn known_parts(place: &str, message: &Map) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// What is expected where `found` stands.
-fn one_of(words: &[&str], found: &str) -> String {
+/// What is expected where `found` stands: the words, and the one that may be meant.
+pub fn one_of(words: &[&str], found: &str) -> String {
     let guess = nearest(found, words.iter().copied()).map(|word| format!("; did you mean `{word}`?"));
     format!("expected one of `{}`{}", words.join("`, `"), guess.unwrap_or_default())
 }

@@ -1,7 +1,9 @@
 use percent_encoding::percent_decode_str;
 
+use super::body::{LONGEST_NAME, nearest};
 use crate::ProtocolError;
 use crate::id::{EventId, Identifier, MAX_ID_BYTES, SessionId, TaskId, WorkspaceId};
+use crate::operation::Operation;
 
 /// Number of elements of a page without a `limit`.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -30,6 +32,26 @@ impl Query {
             pairs.push((name, value));
         }
         Ok(Self(pairs))
+    }
+
+    /// Refuses a parameter that only looks like one of `operation`: left out, a slip would give an answer to another question.
+    /// Parameters that are of other operations, or of nobody here, are passed over.
+    ///
+    /// # Errors
+    /// `invalid_request` with the one that may be meant.
+    pub fn check(&self, operation: Operation) -> Result<(), ProtocolError> {
+        let of = |operation: &Operation| {
+            let spec = operation.spec();
+            spec.query.iter().chain(spec.paging.query()).copied()
+        };
+        let slip = self.0.iter().find_map(|(name, _)| {
+            let is_other = || Operation::ALL.iter().any(|other| of(other).any(|known| known == name));
+            let meant = nearest(name, of(&operation))?;
+            (!is_other()).then_some((name, meant))
+        });
+        let Some((name, meant)) = slip else { return Ok(()) };
+        let name: String = name.chars().take(LONGEST_NAME).collect();
+        Err(ProtocolError::invalid(name, format!("there is no such parameter; did you mean `{meant}`?")))
     }
 
     /// The value of `name`. An empty one counts as none.
@@ -156,6 +178,19 @@ mod tests {
         assert_eq!(Filters::read(&query).expect("filters").session_id, Some(SessionId::new("s\u{e9}")));
         assert_eq!(Query::parse("a=1&a=2").expect_err("twice").param(), Some("a"));
         assert_eq!(Query::parse("a=%FF").expect_err("no UTF-8").param(), Some("a"));
+    }
+
+    #[test]
+    fn a_slip_is_told_and_what_is_of_others_is_passed_over() {
+        let check = |text| query(text).check(Operation::ListTasks);
+        for slip in ["limt=5", "limits=5", "Cursor=x", "curser=x"] {
+            let error = check(slip).expect_err(slip);
+            assert!(error.to_string().contains("did you mean `"), "{error}");
+        }
+        for fine in ["limit=5&cursor=x", "utm_source=x", "path=a", "deltas=true", "after_event_id=x", "_=1", "v=2"] {
+            assert_eq!(check(fine), Ok(()), "{fine}");
+        }
+        assert_eq!(query("limt=5").check(Operation::GetVersion), Ok(()), "it has no parameters");
     }
 
     #[test]
