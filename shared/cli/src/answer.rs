@@ -9,7 +9,7 @@ use dormouse_protocol::resource::{
 };
 use serde_json::{Value, json};
 
-use crate::inspect::{InspectError, InspectOutcome, PAGE, Printer, hint, named, not_found, on, signal};
+use crate::inspect::{InspectError, InspectOutcome, Printer, hint, named, not_found, on, signal};
 use crate::talk::{AnswerArgs, Client, ServerArgs, Show, TalkError, TalkOutcome, input, read, watch};
 use crate::target::{OpenedStore, Purpose, StoreTarget};
 use crate::terminal::{json as json_text, plain};
@@ -29,7 +29,7 @@ pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents)
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
         return answer_task(&asked, &asked.id, said).await;
     }
-    let opened = StoreTarget::folder(asked.server.data.clone()).open(agents, Purpose::Change, PAGE).await;
+    let opened = StoreTarget::folder(asked.server.data.clone()).open(agents, Purpose::Change).await;
     let opened = opened.map_err(InspectError::from)?;
     let ended = on(opened, async |opened| {
         let id = named(opened, &asked.id).await?;

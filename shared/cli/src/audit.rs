@@ -56,7 +56,7 @@ pub(crate) enum AuditError {
 
 /// Executes `ask`.
 pub(crate) async fn audit(ask: AuditArgs, agents: &Agents) -> Result<(), AuditError> {
-    let opened = ask.target.open(agents, Purpose::Look, 1).await?;
+    let opened = ask.target.open(agents, Purpose::Look).await?;
     let printer = Printer::new(ask.json);
     let query = AuditQuery {
         tenant: ask.tenant,

@@ -28,6 +28,8 @@ const OF_NO_TENANT: &str = "of_no_tenant";
 const ATTEMPTS: usize = 50;
 /// Number of rounds after which others are said to write to it all the time.
 const ROUNDS: usize = 5;
+/// Number of items of the table that are read at once, of which a page has a megabyte at most.
+const ITEMS_A_PAGE: i32 = 1_000;
 /// Number of keys that are read at once.
 const KEYS_A_PAGE: usize = 100;
 
@@ -148,7 +150,7 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
         EraseCommand::Tenant(ask) => (Erasure::Tenant(ask.id.clone()), ask),
     };
     let mirrors = ask.mirror.iter().map(|path| Mirror::existing(path)).collect::<Result<Vec<_>, _>>()?;
-    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
+    let opened = ask.target.open_by(agents, Purpose::Change, ITEMS_A_PAGE).await?;
     let printer = Printer::new(ask.json);
     let told = match ask.dry_run {
         true => looked(&opened, &erasure, &ask.id).await,

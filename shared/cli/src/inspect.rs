@@ -35,9 +35,6 @@ pub(crate) use print::{Printer, moment};
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
     serve the store registers it: see that one runs";
 
-/// Number of rows that the store is asked for at once, where no limit is given.
-pub(crate) const PAGE: i32 = 100;
-
 /// Number of invocations that the store is asked about at once.
 const TOGETHER: usize = 100;
 
@@ -127,17 +124,17 @@ impl From<TurnError> for InspectError {
 pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<InspectOutcome, InspectError> {
     match ask {
         OperatorCommand::Pending(ask) => {
-            let opened = ask.target.open(agents, Purpose::Look, ask.filter.limit).await?;
+            let opened = ask.target.open_by(agents, Purpose::Look, ask.filter.limit).await?;
             on(opened, async |opened| pending(opened, ask.filter, &ask.target, ask.json).await).await
         }
         OperatorCommand::Show(ask) => {
-            let opened = ask.target.open(agents, Purpose::Look, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Look).await?;
             on(opened, async |opened| show(opened, &named(opened, &ask.id).await?, &ask.target, ask.json).await).await
         }
         OperatorCommand::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
             ask.target.tell_of_receipts();
-            let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Change).await?;
             on(opened, async |opened| {
                 let transmission = match (&ask.invocation, &ask.signal_id) {
                     (Some(id), _) => Transmission::callback(named(opened, id).await?, None, payload),
@@ -149,7 +146,7 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Ins
         }
         OperatorCommand::Cancel(ask) => {
             ask.target.tell_of_receipts();
-            let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Change).await?;
             on(opened, async |opened| {
                 // What has not begun yet is named in full.
                 let id = if ask.ahead { ask.id.into() } else { named(opened, &ask.id).await? };
@@ -159,16 +156,16 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Ins
         }
         OperatorCommand::Retry(ask) => {
             ask.target.tell_of_receipts();
-            let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Change).await?;
             on(opened, async |opened| retry::retry(opened, &named(opened, &ask.id).await?, ask.json).await).await
         }
         OperatorCommand::Migrate(ask) => {
-            let opened = ask.target.open(agents, Purpose::Look, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Look).await?;
             on(opened, async |opened| migrate::report(opened, &ask.bounds, ask.json).await).await
         }
         OperatorCommand::Doctor(ask) => {
             let purpose = if ask.repair { Purpose::Change } else { Purpose::Look };
-            let opened = ask.target.open(agents, purpose, PAGE).await?;
+            let opened = ask.target.open(agents, purpose).await?;
             on(opened, async |opened| match &ask.id {
                 Some(id) => examine_one(opened, &named(opened, id).await?, ask.repair, ask.json).await,
                 None => examine_all(opened, ask.repair, ask.json).await,

@@ -189,7 +189,7 @@ async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
         expires_at: ask.expires_in.map(|duration| now + duration),
     };
     let token = generate()?;
-    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
+    let opened = ask.target.open(agents, Purpose::Change).await?;
     let quota_id = ask.quota.map(QuotaId::from);
     let kept = make(opened.store(), &Keys::new(opened.records()), (&token, &grant, quota_id.as_ref()), now).await;
     opened.close().await?;
@@ -221,7 +221,7 @@ async fn make(
 async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     let now = Timestamp::now();
     let token = generate()?;
-    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
+    let opened = ask.target.open(agents, Purpose::Change).await?;
     let keys = Keys::new(opened.records());
     let old_until = now + ask.grace;
     let expires_at = ask.expires_in.map(|duration| now + duration);
@@ -258,7 +258,7 @@ async fn replace(
 }
 
 async fn list(ask: ListKeysArgs, agents: &Agents) -> Result<(), KeysError> {
-    let opened = ask.target.open(agents, Purpose::Look, 1).await?;
+    let opened = ask.target.open(agents, Purpose::Look).await?;
     let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
     opened.close().await?;
     let page = page?;
@@ -298,7 +298,7 @@ fn cells(key: &KeyInfo) -> [String; 8] {
 
 async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
     let now = Timestamp::now();
-    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
+    let opened = ask.target.open(agents, Purpose::Change).await?;
     let revoked = take_away(opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
     opened.close().await?;
     if !revoked? {

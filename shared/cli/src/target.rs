@@ -181,14 +181,27 @@ impl StoreTarget {
         }
     }
 
-    /// Opens the store for `purpose`, and for what `agents` left there; its listings give pages of `page_size` rows.
-    pub(crate) async fn open(
+    /// Opens the store for `purpose`, and for what `agents` left there.
+    pub(crate) async fn open(&self, agents: &Agents, purpose: Purpose) -> Result<OpenedStore, TargetError> {
+        self.open_with(agents, purpose, StoreConfig::default()).await
+    }
+
+    /// As [`open`](Self::open); listings read `page_size` items at once.
+    pub(crate) async fn open_by(
         &self,
         agents: &Agents,
         purpose: Purpose,
         page_size: i32,
     ) -> Result<OpenedStore, TargetError> {
-        let config = StoreConfig { page_size, ..StoreConfig::default() };
+        self.open_with(agents, purpose, StoreConfig { page_size, ..StoreConfig::default() }).await
+    }
+
+    async fn open_with(
+        &self,
+        agents: &Agents,
+        purpose: Purpose,
+        config: StoreConfig,
+    ) -> Result<OpenedStore, TargetError> {
         match &self.table {
             Some(table) => {
                 let access = access(self.endpoint_url.clone())?;
