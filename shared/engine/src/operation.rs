@@ -137,6 +137,8 @@ impl ToolCallRecord<'_> {
             let message = content.map_or("it failed", |_| message).to_owned();
             OperationError { kind: kind.to_owned(), category: None, message }
         });
-        Operation { name: TOOL_CALL, attributes, error, started: self.started, ended: self.ended }
+        // What a tool does, and where, is its own.
+        let is_remote = false;
+        Operation { name: TOOL_CALL, is_remote, attributes, error, started: self.started, ended: self.ended }
     }
 }

@@ -10,7 +10,7 @@ use dormouse_engine::{
     Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError,
     OperationEnded, Phase,
 };
-use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
+use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 
@@ -136,7 +136,9 @@ impl Tree {
         let operation = &event.operation;
         let own = attributes::operation(operation);
         let ids = trace::fresh(Some(&parent));
-        let mut span = self.span(operation.name, &ids, Some(&parent), own, started);
+        let kind = if operation.is_remote { SpanKind::Client } else { SpanKind::Internal };
+        let builder = SpanBuilder::from_name(operation.name).with_kind(kind);
+        let mut span = self.built(builder, &ids, Some(&parent), own, started);
         match &operation.error {
             None => span.set_status(Status::Ok),
             Some(error) => {
@@ -244,9 +246,19 @@ impl Tree {
         own: Vec<KeyValue>,
         at: SystemTime,
     ) -> Span {
-        let builder = SpanBuilder::from_name(name.to_owned())
-            .with_start_time(at)
-            .with_attributes(own.into_iter().chain(self.everywhere.iter().cloned()));
+        self.built(SpanBuilder::from_name(name.to_owned()), ids, parent, own, at)
+    }
+
+    fn built(
+        &self,
+        builder: SpanBuilder,
+        ids: &SpanContext,
+        parent: Option<&SpanContext>,
+        own: Vec<KeyValue>,
+        at: SystemTime,
+    ) -> Span {
+        let builder =
+            builder.with_start_time(at).with_attributes(own.into_iter().chain(self.everywhere.iter().cloned()));
         ChosenIds::choose(ids, || self.tracer.build_with_context(builder, &inside(parent)))
     }
 

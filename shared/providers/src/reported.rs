@@ -187,5 +187,5 @@ fn tell(
         OperationError { kind: category.as_str().to_owned(), category: Some(category), message: error.message.clone() }
     });
     let attributes = ended(begun, result, options);
-    operation_ended(Operation { name: SPAN_NAME, attributes, error, started, ended: now });
+    operation_ended(Operation { name: SPAN_NAME, is_remote: true, attributes, error, started, ended: now });
 }

@@ -89,6 +89,8 @@ pub struct CheckpointSaved {
 pub struct Operation {
     /// Name of its span.
     pub name: &'static str,
+    /// True if another system does the work, so that its span is that of a client.
+    pub is_remote: bool,
     /// Attributes of its span.
     pub attributes: Vec<(&'static str, AttributeValue)>,
     /// Its error, if it failed.
