@@ -4,6 +4,7 @@ mod clock;
 mod end;
 mod expect;
 mod node;
+mod prompts;
 mod run;
 mod spec;
 mod tool;
@@ -13,6 +14,7 @@ use crate::Failure;
 
 pub(crate) use expect::checks_invariant;
 pub(crate) use node::{ModelCallSpec, NodeModel, NodeModelSpec, SYNTHETIC, WrapperCallSpec};
+pub(crate) use prompts::PromptUse;
 pub(crate) use spec::ModelCase;
 pub(crate) use tool::ToolCallSpec;
 

@@ -43,7 +43,7 @@ pub(crate) struct Measured {
     pub(crate) sum: f64,
 }
 
-/// What was measured by an instrument. Ours are histograms.
+/// What was measured by an instrument. Ours are histograms, and counters.
 fn points(metric: &Metric) -> Vec<Measured> {
     fn all<T: Copy>(metric: &Metric, histogram: &Histogram<T>, sum: impl Fn(T) -> f64) -> Vec<Measured> {
         let points = histogram.data_points().map(|point| Measured {
@@ -54,8 +54,17 @@ fn points(metric: &Metric) -> Vec<Measured> {
         });
         points.collect()
     }
+    #[expect(clippy::cast_precision_loss, reason = "tokens of a fixture")]
     match metric.data() {
-        #[expect(clippy::cast_precision_loss, reason = "tokens of a fixture")]
+        AggregatedMetrics::U64(MetricData::Sum(counts)) => {
+            let points = counts.data_points().map(|point| Measured {
+                instrument: metric.name().to_owned(),
+                dimensions: point.attributes().map(|a| (a.key.to_string(), a.value.to_string().into())).collect(),
+                count: 1,
+                sum: point.value() as f64,
+            });
+            points.collect()
+        }
         AggregatedMetrics::U64(MetricData::Histogram(histogram)) => all(metric, histogram, |sum| sum as f64),
         AggregatedMetrics::F64(MetricData::Histogram(histogram)) => all(metric, histogram, |sum| sum),
         AggregatedMetrics::U64(_) | AggregatedMetrics::F64(_) | AggregatedMetrics::I64(_) => Vec::new(),

@@ -179,12 +179,23 @@ fn of_call(call: &CallOrigin) -> Value {
     map.into()
 }
 
-/// Prompts are rendered by callers: no call is bound to one.
 fn of_request(request: &LlmRequest) -> Value {
+    let prompt = request.prompt.as_ref();
+    let identity = prompt.map(|prompt| {
+        json!({
+            "name": prompt.name, "version": prompt.version, "label": prompt.label,
+            "template_hash": prompt.template_hash, "rendered_hash": prompt.rendered_hash,
+        })
+    });
+    let group = prompt.and_then(|prompt| prompt.group.as_ref()).map(|group| json!({ "group_name": group }));
+    let budget = prompt.and_then(|prompt| prompt.token_budget);
+    let budget = budget.map(
+        |budget| json!({ "input_max_tokens": budget.input_max_tokens, "total_max_tokens": budget.total_max_tokens }),
+    );
     json!({
         "provider": request.provider, "model": request.model, "input_messages": request.input_messages,
         "request_params": request.request_params, "request_extras": request.request_extras,
-        "active_prompt": null, "active_prompt_group": null, "token_budget": null,
+        "active_prompt": identity, "active_prompt_group": group, "token_budget": budget,
     })
 }
 

@@ -10,11 +10,16 @@ use crate::telemetry::Measured;
 
 const TOKENS: &str = "openarmature.gen_ai.client.token.usage";
 const DURATION: &str = "openarmature.gen_ai.client.operation.duration";
+const UTILIZATION: &str = "openarmature.gen_ai.client.token_budget.utilization";
+const EXCEEDED: &str = "openarmature.gen_ai.client.token_budget.exceeded";
+const BUDGET_KIND: &str = "openarmature.gen_ai.token_budget.kind";
 const TOKEN_TYPE: &str = "openarmature.gen_ai.token.type";
 
-/// `metrics`: every observation, in any order. What has no `value` is only there.
+/// `metrics`: every observation of the instruments that are named, in any order. What has no `value` is only there.
 pub(super) fn all(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    let mut left: Vec<&Measured> = seen.captured.measured.iter().collect();
+    let named: Vec<&str> = items(expected)?.iter().filter_map(|one| one.get("instrument")?.as_str()).collect();
+    let is_named = |measured: &&Measured| named.is_empty() || named.contains(&measured.instrument.as_str());
+    let mut left: Vec<&Measured> = seen.captured.measured.iter().filter(is_named).collect();
     for (at, expected) in items(expected)?.iter().enumerate() {
         let mut expected = Directives::new(format!("metrics[{at}]"), expected)?;
         let instrument = expected.required_text("instrument")?;
@@ -46,6 +51,17 @@ pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
         "output_token_usage_observation_recorded_when_completion_sound" => {
             |wanted, seen| is(wanted, tokens(seen, "output") == 1, seen)
         }
+        "no_token_budget_exceeded_observation_when_under_budget" => {
+            |wanted, seen| is(wanted, observations(seen, EXCEEDED, |_| true) == 0, seen)
+        }
+        "utilization_records_under_budget" | "total_bound_evaluated_when_total_tokens_sound" => {
+            |wanted, seen| is(wanted, observations(seen, UTILIZATION, |_| true) == 1, seen)
+        }
+        "input_bound_not_evaluated_when_prompt_tokens_null"
+        | "no_input_kind_budget_observation_when_prompt_tokens_null"
+        | "no_token_budget_instrument_observation_for_unevaluable_input_bound" => {
+            |wanted, seen| is(wanted, budgets(seen, "input") == 0, seen)
+        }
         "one_duration_observation_per_call" => {
             |wanted, seen| is(wanted, observations(seen, DURATION, |_| true) == 1, seen)
         }
@@ -59,6 +75,12 @@ fn is(wanted: &Value, actual: bool, seen: &Evidence) -> Result<(), Failure> {
 
 fn tokens(seen: &Evidence, kind: &str) -> u64 {
     observations(seen, TOKENS, |measured| measured.dimensions.get(TOKEN_TYPE).and_then(Value::as_str) == Some(kind))
+}
+
+/// Observations of a bound of a budget.
+fn budgets(seen: &Evidence, kind: &str) -> u64 {
+    let is_of = |measured: &Measured| measured.dimensions.get(BUDGET_KIND).and_then(Value::as_str) == Some(kind);
+    observations(seen, UTILIZATION, is_of) + observations(seen, EXCEEDED, is_of)
 }
 
 fn observations(seen: &Evidence, instrument: &str, is_meant: impl Fn(&Measured) -> bool) -> u64 {

@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::directives::Directives;
 use crate::ledger::Drained;
 use crate::matching::equal;
-use crate::models::{ModelCallSpec, ToolCallSpec};
+use crate::models::{ModelCallSpec, PromptUse, ToolCallSpec};
 use crate::sessions::number;
 
 /// The directives of a node, in document order.
@@ -56,6 +56,8 @@ enum Action {
     CaptureMetadata(String),
     /// Another writer saves the session while this node runs.
     WriteSessionBehind(Map),
+    /// Calls of models that follow in the node are made with it.
+    RenderPrompt(PromptUse),
     CallModel(ModelCallSpec),
     CallTool(Box<ToolCallSpec>),
 }
@@ -129,6 +131,13 @@ impl Actions {
                 }
                 "capture_invocation_metadata_into" => {
                     actions.extend(node.text(key)?.map(str::to_owned).map(Action::CaptureMetadata));
+                }
+                "renders_prompt" => {
+                    actions.extend(node.text(key)?.map(PromptUse::one).map(Action::RenderPrompt));
+                }
+                "renders_prompt_group" => {
+                    let member = node.nested(key)?.map(PromptUse::member).transpose()?;
+                    actions.extend(member.map(Action::RenderPrompt));
                 }
                 "calls_llm" => {
                     let call = node.nested(key)?.map(ModelCallSpec::read).transpose()?;
@@ -265,6 +274,7 @@ struct ActingNode {
 impl Node for ActingNode {
     async fn run(&self, state: State) -> Result<Update, NodeError> {
         let mut update = Map::new();
+        let mut prompt = None;
         let mut todo: Vec<&Action> = self.actions.0.iter().rev().collect();
         while let Some(action) = todo.pop() {
             match action {
@@ -292,7 +302,8 @@ impl Node for ActingNode {
                 }
                 Action::SaveSession => save_session(&Update::from(update.clone())).await?,
                 Action::CallTool(call) => update.extend(call.call(&*self.stage.clock, self.stage.model.shown())?),
-                Action::CallModel(call) => update.extend(self.stage.model.call(call).await?),
+                Action::RenderPrompt(rendered) => prompt = Some(rendered),
+                Action::CallModel(call) => update.extend(self.stage.model.call_under(prompt, call).await?),
                 Action::WriteSessionBehind(saved) => self.write_session_behind(saved.clone()).await?,
             }
         }

@@ -90,6 +90,7 @@ fn json(value: AttributeValue) -> Value {
     match value {
         AttributeValue::Text(text) => text.into(),
         AttributeValue::Texts(texts) => texts.into(),
+        AttributeValue::Flag(flag) => flag.into(),
         AttributeValue::Integer(number) => number.into(),
         AttributeValue::Number(number) => number.into(),
     }

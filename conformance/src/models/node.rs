@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_engine::{Middleware, Next, NodeError, State, Update};
+use dormouse_engine::{Middleware, Next, NodeError, State, Update, under_prompt};
 use dormouse_ports::model::{CallOptions, ModelError, ModelProvider};
 use dormouse_ports::{Clock, Map};
 use dormouse_providers::telemetry::{PayloadLimit, TelemetryOptions};
@@ -11,6 +11,7 @@ use dormouse_providers::{ProviderPorts, ProviderSetup, Reported, openai};
 use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
 use serde_json::{Value, json};
 
+use super::prompts::{PromptUse, PromptsSpec, message};
 use super::spec::{AnswerSpec, RetrySpec};
 use super::wire::read_request;
 use crate::Failure;
@@ -22,6 +23,7 @@ pub(crate) struct NodeModelSpec {
     answers: Vec<AnswerSpec>,
     /// The model of calls that name none.
     model: String,
+    prompts: PromptsSpec,
     /// Name of the provider in telemetry.
     system: Option<String>,
     has_spans: bool,
@@ -45,6 +47,7 @@ pub(crate) struct ModelCallSpec {
 pub(crate) struct NodeModel {
     ports: ProviderPorts,
     model: String,
+    prompts: PromptsSpec,
     system: Option<String>,
     spans: Option<TelemetryOptions>,
     shown: Option<PayloadLimit>,
@@ -58,12 +61,13 @@ impl NodeModelSpec {
             answers.extend(AnswerSpec::read_streams(&at, call)?);
         }
         let model = named(&answers).to_owned();
+        let prompts = PromptsSpec::read(case)?;
         let system = case.nested("provider")?.map(system).transpose()?.flatten();
         let has_spans = !case.flag("disable_llm_spans")?.unwrap_or_default();
         let is_silent = case.flag("disable_provider_payload")?.unwrap_or(true);
         let genai = !case.flag("disable_genai_semconv")?.unwrap_or_default();
         let payload = (!is_silent).then(PayloadLimit::default);
-        Ok(Self { answers, model, system, has_spans, options: TelemetryOptions { genai, payload } })
+        Ok(Self { answers, model, prompts, system, has_spans, options: TelemetryOptions { genai, payload } })
     }
 
     /// The model, on a wire of its own.
@@ -72,7 +76,8 @@ impl NodeModelSpec {
         self.answers.iter().for_each(|answer| answer.put(&fetch));
         let ports = ProviderPorts { fetch: Arc::new(fetch), clock };
         let (spans, shown) = (self.has_spans.then_some(self.options), self.options.payload);
-        Arc::new(NodeModel { ports, model: self.model.clone(), system: self.system.clone(), spans, shown })
+        let (model, prompts) = (self.model.clone(), self.prompts.clone());
+        Arc::new(NodeModel { ports, model, prompts, system: self.system.clone(), spans, shown })
     }
 }
 
@@ -157,8 +162,17 @@ fn synthetic(bytes: usize) -> String {
 }
 
 impl NodeModel {
+    /// Calls the model with what is rendered of `prompt`, where there is one; what its answer sets.
+    pub(crate) async fn call_under(&self, prompt: Option<&PromptUse>, call: &ModelCallSpec) -> Result<Map, NodeError> {
+        let Some(prompt) = prompt else { return self.call(call).await };
+        let (identity, text) = self.prompts.render(prompt)?;
+        let mut call = call.clone();
+        call.request.entry("messages").or_insert_with(|| message(&text));
+        under_prompt(identity, self.call(&call)).await
+    }
+
     /// Calls the model; what its answer sets.
-    pub(crate) async fn call(&self, call: &ModelCallSpec) -> Result<Map, NodeError> {
+    async fn call(&self, call: &ModelCallSpec) -> Result<Map, NodeError> {
         let model = call.model.as_deref().unwrap_or(&self.model);
         let setup = ProviderSetup::new(self.ports_for(call, model), model).base_url("http://model.test");
         let provider = openai(self.system.iter().fold(setup, ProviderSetup::system));
@@ -228,11 +242,11 @@ struct Wrapper {
 impl Middleware for Wrapper {
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
         if self.spec.is_before {
-            self.model.call(&self.spec.call).await?;
+            self.model.call_under(None, &self.spec.call).await?;
             return next.run(state).await;
         }
         let result = next.run(state).await;
-        self.model.call(&self.spec.call).await?;
+        self.model.call_under(None, &self.spec.call).await?;
         result
     }
 }

@@ -27,6 +27,7 @@ mod environment;
 mod gates;
 mod hooks;
 mod images;
+mod instructions;
 mod model;
 mod notes;
 mod open;

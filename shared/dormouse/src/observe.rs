@@ -5,8 +5,9 @@
 //! [`Observer`] takes the crate `async-trait`.
 
 pub use dormouse_engine::{
-    CallOrigin, CheckpointSaved, FailureIsolated, FrameworkEvent, InvocationEnd, InvocationResult, InvocationStart,
-    LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, MetadataAugmented, NodeEvent,
-    ObservedCall, ObservedError, Observer, ObserverHandle, Operation, OperationEnded, OperationError, Origin, Phase,
-    Phases, ToolCallEvent, ToolCallFailedEvent, ToolCallRecord, ToolRequest, current, drain_current_events,
+    ActivePrompt, CallOrigin, CheckpointSaved, FailureIsolated, FrameworkEvent, InvocationEnd, InvocationResult,
+    InvocationStart, LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, MetadataAugmented,
+    NodeEvent, ObservedCall, ObservedError, Observer, ObserverHandle, Operation, OperationEnded, OperationError,
+    Origin, Phase, Phases, TokenBudget, ToolCallEvent, ToolCallFailedEvent, ToolCallRecord, ToolRequest, active_prompt,
+    current, drain_current_events, under_prompt,
 };

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use tracing::Instrument;
 
 use crate::observe::Origin;
+use crate::prompt::ActivePrompt;
 use crate::run::{Attempts, NodeBody};
 
 /// Identity of an invocation, which every part of it may read.
@@ -156,6 +157,23 @@ pub async fn in_turn<T>(time: TurnTime, work: impl Future<Output = T>) -> T {
     .await
 }
 
+/// The prompt under which models are called around this place, as set by [`under_prompt`]; `None` where nobody named one.
+pub fn active_prompt() -> Option<Arc<ActivePrompt>> {
+    PROMPT.with_borrow(Clone::clone)
+}
+
+/// Runs `work`, which calls models with what was rendered of `prompt` (prompt-management §12): their spans and events name
+/// it.
+pub async fn under_prompt<T>(prompt: ActivePrompt, work: impl Future<Output = T>) -> T {
+    let mut own = Some(Arc::new(prompt));
+    let mut work = pin!(work);
+    poll_fn(move |cx| {
+        let _entered = AmbientGuard::new(&PROMPT, &mut own);
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
 /// An answer on its way to a pause, of somebody who proved who they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignedAnswer {
@@ -219,6 +237,7 @@ impl CallScope {
 thread_local! {
     static TRACE: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
     static TURN: RefCell<Option<TurnTime>> = const { RefCell::new(None) };
+    static PROMPT: RefCell<Option<Arc<ActivePrompt>>> = const { RefCell::new(None) };
     static ANSWER: RefCell<Option<Arc<SignedAnswer>>> = const { RefCell::new(None) };
     static CURRENT: RefCell<Option<CallScope>> = const { RefCell::new(None) };
 }

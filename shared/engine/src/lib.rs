@@ -52,14 +52,15 @@ pub mod middleware;
 mod node;
 mod observe;
 mod operation;
+mod prompt;
 mod run;
 mod sending;
 mod state;
 mod wait;
 
 pub use ambient::{
-    Identity, Position, SignedAnswer, TurnTime, answer_under_way, answering, current, in_trace, in_turn, origin,
-    position, surrounding_trace, turn_time,
+    Identity, Position, SignedAnswer, TurnTime, active_prompt, answer_under_way, answering, current, in_trace, in_turn,
+    origin, position, surrounding_trace, turn_time, under_prompt,
 };
 pub use error::{EngineError, NodeError};
 pub use graph::{
@@ -77,6 +78,7 @@ pub use observe::{
     ToolCallFailedEvent, ToolRequest, drain_current_events,
 };
 pub use operation::{ObservedCall, ToolCallRecord, operation_ended, operations_are_observed};
+pub use prompt::{ActivePrompt, TokenBudget};
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
     Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, keep_worker, record, save_session, suspend,

@@ -81,6 +81,7 @@ fn of_port(value: &AttributeValue) -> Value {
         AttributeValue::Texts(texts) => {
             Value::Array(Array::String(texts.iter().cloned().map(StringValue::from).collect()))
         }
+        AttributeValue::Flag(flag) => (*flag).into(),
         AttributeValue::Integer(number) => (*number).into(),
         AttributeValue::Number(number) => (*number).into(),
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dormouse_engine::Operation;
 use dormouse_ports::AttributeValue;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Histogram, MeterProvider};
+use opentelemetry::metrics::{Counter, Histogram, MeterProvider};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
@@ -34,6 +34,8 @@ const TOKENS: [f64; 14] = [
     16_777_216.0,
     67_108_864.0,
 ];
+/// Bounds of the buckets of the use of a budget; above 1 it is exceeded.
+const RATIOS: [f64; 10] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 4.0];
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
 /// The instruments, and what was measured since it was collected last. Cheap to clone.
@@ -41,6 +43,8 @@ const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56
 pub(crate) struct Metrics {
     tokens: Histogram<u64>,
     durations: Histogram<f64>,
+    budgets: Histogram<f64>,
+    exceeded: Counter<u64>,
     reader: Arc<ManualReader>,
     /// It holds what the instruments record.
     _provider: SdkMeterProvider,
@@ -88,9 +92,13 @@ impl Metrics {
         let meter = provider.meter("dormouse");
         let tokens = meter.u64_histogram("openarmature.gen_ai.client.token.usage");
         let durations = meter.f64_histogram("openarmature.gen_ai.client.operation.duration");
+        let budgets = meter.f64_histogram("openarmature.gen_ai.client.token_budget.utilization");
+        let exceeded = meter.u64_counter("openarmature.gen_ai.client.token_budget.exceeded");
         Self {
             tokens: tokens.with_unit("{token}").with_boundaries(TOKENS.to_vec()).build(),
             durations: durations.with_unit("s").with_boundaries(SECONDS.to_vec()).build(),
+            budgets: budgets.with_unit("1").with_boundaries(RATIOS.to_vec()).build(),
+            exceeded: exceeded.with_unit("{call}").build(),
             reader,
             _provider: provider,
         }
@@ -112,9 +120,26 @@ impl Metrics {
                 self.tokens.record(tokens, &[&dimensions[..], &[kind]].concat());
             }
         }
+        self.record_budget(operation, &dimensions);
         dimensions.extend(operation.error.as_ref().map(|error| KeyValue::new("error.type", error.kind.clone())));
         let took = operation.ended.duration_since(operation.started).as_secs_f64();
         self.durations.record(took.max(0.0), &dimensions);
+    }
+
+    /// Measures the use of each bound of a prompt whose counter was reported (§11.2).
+    fn record_budget(&self, operation: &Operation, dimensions: &[KeyValue]) {
+        let used = |counter: &str| count(operation, &format!("openarmature.llm.usage.{counter}_tokens"));
+        let both = || Some(used("prompt")?.saturating_add(used("completion")?));
+        for (kind, used) in [("input", used("prompt")), ("total", used("total").or_else(both))] {
+            let most = count(operation, &format!("openarmature.prompt.token_budget.{kind}_max_tokens"));
+            let (Some(used), Some(most)) = (used, most.filter(|most| *most > 0)) else { continue };
+            let dimensions = [dimensions, &[KeyValue::new("openarmature.gen_ai.token_budget.kind", kind)]].concat();
+            #[expect(clippy::cast_precision_loss, reason = "a ratio of tokens")]
+            self.budgets.record(used as f64 / most as f64, &dimensions);
+            if used > most {
+                self.exceeded.add(1, &dimensions);
+            }
+        }
     }
 
     /// What was measured since it was collected last; empty where there was nothing.

@@ -5,6 +5,8 @@ pub enum AttributeValue {
     Text(String),
     /// Texts in order.
     Texts(Vec<String>),
+    /// Yes or no.
+    Flag(bool),
     /// An integer.
     Integer(i64),
     /// A number.

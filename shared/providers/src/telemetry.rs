@@ -3,6 +3,7 @@
 //! Content is left out unless it is asked for; the bytes of inline images always.
 
 mod payload;
+mod prompts;
 
 use dormouse_ports::model::{
     CompletionRequest, ModelError, ModelIdentity, Response, RetryReason, RuntimeConfig, Usage,
@@ -54,6 +55,7 @@ pub(crate) fn begun(
         list.text("gen_ai.request.model", &identity.model);
         request_parameters(&mut list, &request.config);
     }
+    prompts::named(&mut list);
     if let Some(limit) = options.payload {
         payload::input(&mut list, request, limit);
     }
@@ -137,6 +139,7 @@ fn succeeded(list: &mut AttributeList, response: &Response, options: TelemetryOp
     let finish = response.finish_reason.as_str();
     list.text("openarmature.llm.finish_reason", finish);
     usage(list, &response.usage, options.genai);
+    prompts::judged(list, &response.usage);
     let calls = &response.message.tool_calls;
     if !calls.is_empty() {
         list.integer("openarmature.llm.output.tool_calls.count", Some(calls.len() as u64));
@@ -196,6 +199,7 @@ fn failed(list: &mut AttributeList, error: &ModelError, options: TelemetryOption
     if let Some(failure) = &error.structured {
         list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());
         usage(list, &failure.usage, options.genai);
+        prompts::judged(list, &failure.usage);
         if options.genai {
             list.texts("gen_ai.response.finish_reasons", vec![failure.finish_reason.as_str().to_owned()]);
             names(list, error.raw.as_deref().unwrap_or(&Value::Null));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dormouse_engine::{
-    Identity, LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, ObservedCall,
+    Identity, LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, ObservedCall, active_prompt,
 };
 use dormouse_ports::model::{
     BackgroundJob, CompletionRequest, DeltaKind, ModelError, ModelIdentity, Response, RuntimeConfig,
@@ -59,6 +59,7 @@ impl ToldCall {
             input_messages: request.messages.iter().map(redacted).collect(),
             request_params: parameters(&request.config),
             request_extras: request.config.extras.clone(),
+            prompt: active_prompt(),
         });
         Some(Self { call, request, clock: clock.clone(), began: clock.monotonic(), pieces: AtomicU64::new(0) })
     }

@@ -24,6 +24,7 @@ use super::entries::{ModelCall, RUN_ENDED, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
+use super::instructions;
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -107,10 +108,13 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     {
         return stopped(parts, run, &reason).await;
     }
-    let asked = match &parts.model.background {
-        Some(provider) => background::ask(parts, &**provider, &mut run, &request).await?,
-        None => at_once(parts, &mut run, &request).await?,
+    let asking = async {
+        match &parts.model.background {
+            Some(provider) => background::ask(parts, &**provider, &mut run, &request).await,
+            None => at_once(parts, &mut run, &request).await,
+        }
     };
+    let asked = instructions::under(parts, &request, asking).await?;
     let refused = run.images_refused.clone();
     let identity = |parts: &AgentParts| identity(parts).then(AgentRun::images_refused.set(refused.clone()));
     let (answer, request_digest, duration_ms, jobs) = match asked {

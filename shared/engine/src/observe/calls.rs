@@ -10,6 +10,7 @@ use dormouse_ports::{Category, InvocationId, Map};
 use serde_json::Value;
 
 use super::{FrameworkEvent, Origin};
+use crate::prompt::ActivePrompt;
 
 /// Which call an event tells of, and the place that it was made at. Metadata of the caller is not in it: an observer that
 /// wants it reads it from [`current`](crate::current), which shows it as it was when the call was told of.
@@ -45,6 +46,8 @@ pub struct LlmRequest {
     pub request_params: Map,
     /// What the caller passes through to the vendor.
     pub request_extras: Map,
+    /// The prompt that it was rendered of, where somebody [named it](crate::under_prompt).
+    pub prompt: Option<Arc<ActivePrompt>>,
 }
 
 /// What a model answered.

@@ -57,6 +57,7 @@ async fn calls_of_models_and_tools_have_spans_and_measurements_and_show_content_
             "openarmature.llm.complete",
             "gen_ai.request.model",
             "gen_ai.usage.input_tokens",
+            "openarmature.prompt.template_hash",
             "openarmature.tool.call",
             "openarmature.tool.name",
         ] {
