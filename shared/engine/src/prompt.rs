@@ -1,6 +1,8 @@
 //! Identity of the prompt that a model is called with (prompt-management §12): whoever rendered it says so, and the call is
 //! told with it.
 
+use dormouse_ports::model::Usage;
+
 /// A rendered prompt, as those who look at a call know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActivePrompt {
@@ -27,4 +29,18 @@ pub struct TokenBudget {
     pub input_max_tokens: Option<u64>,
     /// Tokens of request and answer together.
     pub total_max_tokens: Option<u64>,
+}
+
+impl TokenBudget {
+    /// What `usage` takes of each bound: its name, the tokens that were used, and the most that are expected (observability
+    /// §5.5.15). A bound that nobody declared, or the counter of which nobody reported, is left out; the total is the sum of
+    /// request and answer where the provider tells those alone.
+    pub fn used_by(self, usage: &Usage) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let both = usage.prompt_tokens.zip(usage.completion_tokens).map(|(one, other)| one.saturating_add(other));
+        let bounds = [
+            ("input", usage.prompt_tokens, self.input_max_tokens),
+            ("total", usage.total_tokens.or(both), self.total_max_tokens),
+        ];
+        bounds.into_iter().filter_map(|(kind, used, most)| Some((kind, used?, most?)))
+    }
 }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dormouse_engine::Operation;
+use dormouse_engine::{Operation, TokenBudget};
 use dormouse_ports::AttributeValue;
+use dormouse_ports::model::Usage;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, MeterProvider};
 use opentelemetry_sdk::Resource;
@@ -16,6 +17,10 @@ use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, SdkMete
 
 /// Name of the operations that are measured: attempts at a call of a model.
 const COMPLETION: &str = "openarmature.llm.complete";
+
+/// Attributes that tell the tokens of a request and of its answer.
+const PROMPT_TOKENS: &str = "openarmature.llm.usage.prompt_tokens";
+const COMPLETION_TOKENS: &str = "openarmature.llm.usage.completion_tokens";
 
 /// Bounds of the buckets of tokens, and of seconds (§11.2).
 const TOKENS: [f64; 14] = [
@@ -112,9 +117,7 @@ impl Metrics {
         let mut dimensions = vec![KeyValue::new("openarmature.gen_ai.operation", "chat")];
         dimensions.extend(text(operation, "openarmature.llm.model").map(|t| KeyValue::new("gen_ai.request.model", t)));
         dimensions.extend(text(operation, "gen_ai.system").map(|text| KeyValue::new("gen_ai.system", text)));
-        for (kind, counter) in
-            [("input", "openarmature.llm.usage.prompt_tokens"), ("output", "openarmature.llm.usage.completion_tokens")]
-        {
+        for (kind, counter) in [("input", PROMPT_TOKENS), ("output", COMPLETION_TOKENS)] {
             if let Some(tokens) = count(operation, counter) {
                 let kind = KeyValue::new("openarmature.gen_ai.token.type", kind);
                 self.tokens.record(tokens, &[&dimensions[..], &[kind]].concat());
@@ -128,14 +131,23 @@ impl Metrics {
 
     /// Measures the use of each bound of a prompt whose counter was reported (§11.2).
     fn record_budget(&self, operation: &Operation, dimensions: &[KeyValue]) {
-        let used = |counter: &str| count(operation, &format!("openarmature.llm.usage.{counter}_tokens"));
-        let both = || Some(used("prompt")?.saturating_add(used("completion")?));
-        for (kind, used) in [("input", used("prompt")), ("total", used("total").or_else(both))] {
-            let most = count(operation, &format!("openarmature.prompt.token_budget.{kind}_max_tokens"));
-            let (Some(used), Some(most)) = (used, most.filter(|most| *most > 0)) else { continue };
+        let budget = TokenBudget {
+            input_max_tokens: count(operation, "openarmature.prompt.token_budget.input_max_tokens"),
+            total_max_tokens: count(operation, "openarmature.prompt.token_budget.total_max_tokens"),
+        };
+        let usage = Usage {
+            prompt_tokens: count(operation, PROMPT_TOKENS),
+            completion_tokens: count(operation, COMPLETION_TOKENS),
+            total_tokens: count(operation, "openarmature.llm.usage.total_tokens"),
+            ..Usage::default()
+        };
+        for (kind, used, most) in budget.used_by(&usage) {
             let dimensions = [dimensions, &[KeyValue::new("openarmature.gen_ai.token_budget.kind", kind)]].concat();
-            #[expect(clippy::cast_precision_loss, reason = "a ratio of tokens")]
-            self.budgets.record(used as f64 / most as f64, &dimensions);
+            // There is no share of nothing.
+            if most > 0 {
+                #[expect(clippy::cast_precision_loss, reason = "a ratio of tokens")]
+                self.budgets.record(used as f64 / most as f64, &dimensions);
+            }
             if used > most {
                 self.exceeded.add(1, &dimensions);
             }

@@ -28,11 +28,8 @@ pub(super) fn named(list: &mut AttributeList) {
 pub(super) fn judged(list: &mut AttributeList, usage: &Usage) {
     let Some(prompt) = active_prompt() else { return };
     let Some(budget) = prompt.token_budget else { return };
-    let both = || Some(usage.prompt_tokens?.saturating_add(usage.completion_tokens?));
-    let bounds =
-        [(budget.input_max_tokens, usage.prompt_tokens), (budget.total_max_tokens, usage.total_tokens.or_else(both))];
-    let known = bounds.into_iter().filter_map(|(most, used)| Some(used? > most?));
-    let Some(is_exceeded) = known.reduce(|one, other| one || other) else { return };
+    let exceeded = budget.used_by(usage).map(|(_, used, most)| used > most);
+    let Some(is_exceeded) = exceeded.reduce(|one, other| one || other) else { return };
     list.0.push(("openarmature.llm.token_budget.exceeded", AttributeValue::Flag(is_exceeded)));
     if is_exceeded {
         tracing::warn!(
