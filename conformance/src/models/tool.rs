@@ -1,7 +1,5 @@
 //! Nodes of graphs that call a tool (observability §5.5.11).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use dormouse_engine::{NodeError, ObservedCall, ToolCallRecord, operation_ended};
 use dormouse_ports::{Clock, Map, PayloadLimit};
 use serde_json::Value;
@@ -53,10 +51,7 @@ impl ToolCallSpec {
             started,
             ended: clock.now(),
         };
-        let calls = ObservedCall::begin(|identity| {
-            format!("{}/{}/{}", identity.invocation_id, self.tool, CALLS.fetch_add(1, Ordering::Relaxed))
-        });
-        if let Some(call) = calls {
+        if let Some(call) = ObservedCall::begin() {
             record.tell(&call);
         }
         operation_ended(record.operation(shown));
@@ -64,9 +59,6 @@ impl ToolCallSpec {
         Ok(self.into.iter().map(|field| (field.clone(), result.clone())).collect())
     }
 }
-
-/// Tells the calls of this process apart.
-static CALLS: AtomicU64 = AtomicU64::new(0);
 
 fn raised(mut error: Directives<'_>) -> Result<(String, String), Failure> {
     let kind = error.text("error_type")?.unwrap_or_default().to_owned();

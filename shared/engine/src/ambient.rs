@@ -111,13 +111,7 @@ pub fn surrounding_trace() -> Option<Arc<str>> {
 /// Runs `work` inside the span that the W3C `traceparent` names: invocations that begin there become its children
 /// (observability §4.6).
 pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -> T {
-    let mut own = Some(traceparent);
-    let mut work = pin!(work);
-    poll_fn(move |cx| {
-        let _entered = AmbientGuard::new(&TRACE, &mut own);
-        work.as_mut().poll(cx)
-    })
-    .await
+    with(&TRACE, traceparent, work).await
 }
 
 /// The time of a turn, on the monotonic clock of the engine.
@@ -148,13 +142,7 @@ pub fn turn_time() -> Option<TurnTime> {
 
 /// Runs `work` as a turn that has so much `time`. Who runs it drops it at its end; in here, it is only known.
 pub async fn in_turn<T>(time: TurnTime, work: impl Future<Output = T>) -> T {
-    let mut own = Some(time);
-    let mut work = pin!(work);
-    poll_fn(move |cx| {
-        let _entered = AmbientGuard::new(&TURN, &mut own);
-        work.as_mut().poll(cx)
-    })
-    .await
+    with(&TURN, time, work).await
 }
 
 /// The prompt under which models are called around this place, as set by [`under_prompt`]; `None` where nobody named one.
@@ -165,13 +153,7 @@ pub fn active_prompt() -> Option<Arc<ActivePrompt>> {
 /// Runs `work`, which calls models with what was rendered of `prompt` (prompt-management §12): their spans and events name
 /// it.
 pub async fn under_prompt<T>(prompt: ActivePrompt, work: impl Future<Output = T>) -> T {
-    let mut own = Some(Arc::new(prompt));
-    let mut work = pin!(work);
-    poll_fn(move |cx| {
-        let _entered = AmbientGuard::new(&PROMPT, &mut own);
-        work.as_mut().poll(cx)
-    })
-    .await
+    with(&PROMPT, Arc::new(prompt), work).await
 }
 
 /// An answer on its way to a pause, of somebody who proved who they are.
@@ -191,13 +173,7 @@ pub fn answer_under_way() -> Option<Arc<SignedAnswer>> {
 
 /// Runs `work`, which brings `answer` to its pause.
 pub async fn answering<T>(answer: SignedAnswer, work: impl Future<Output = T>) -> T {
-    let mut own = Some(Arc::new(answer));
-    let mut work = pin!(work);
-    poll_fn(move |cx| {
-        let _entered = AmbientGuard::new(&ANSWER, &mut own);
-        work.as_mut().poll(cx)
-    })
-    .await
+    with(&ANSWER, Arc::new(answer), work).await
 }
 
 /// Runs the whole of a call in the scope of `identity`, so that the work and its log lines know the invocation.
@@ -286,6 +262,17 @@ impl<F: Future + Unpin> Future for Scoped<F> {
         let _entered = AmbientGuard::new(&CURRENT, &mut this.scope);
         Pin::new(&mut this.future).poll(cx)
     }
+}
+
+/// Runs `work` with `value` at `place` for the duration of each poll.
+async fn with<V, T>(place: &'static LocalKey<RefCell<Option<V>>>, value: V, work: impl Future<Output = T>) -> T {
+    let mut own = Some(value);
+    let mut work = pin!(work);
+    poll_fn(move |cx| {
+        let _entered = AmbientGuard::new(place, &mut own);
+        work.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// Swaps a value in, and back out when dropped, also by a panic.

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_ports::{AttributeValue, Map, PayloadLimit};
 use jiff::Timestamp;
@@ -12,6 +13,9 @@ use crate::run::Attempts;
 
 /// Name of the span of a call of a tool (observability §5.5.11).
 const TOOL_CALL: &str = "openarmature.tool.call";
+
+/// Tells the calls of this process apart.
+static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Tells observers of an operation that has ended within the present node: spans show it inside of the node's.
 ///
@@ -57,12 +61,26 @@ impl std::fmt::Debug for ObservedCall {
 }
 
 impl ObservedCall {
-    /// The call that begins here, under an id that no other call has. `None` where nobody reads of it: outside of nodes, and
-    /// where no observer [reads calls](crate::Observer::reads_calls).
-    pub fn begin(call_id: impl FnOnce(&Identity) -> String) -> Option<Self> {
+    /// The call that begins here. `None` where nobody reads of it: outside of nodes, and where no observer
+    /// [reads calls](crate::Observer::reads_calls).
+    pub fn begin() -> Option<Self> {
+        Self::from_here(|identity, attempts| {
+            let number = CALLS.fetch_add(1, Ordering::Relaxed);
+            let now = attempts.events().map_or(0, |events| events.now().as_nanosecond());
+            format!("{}/{now}-{number}", identity.invocation_id)
+        })
+    }
+
+    /// As [`begin`](Self::begin), of a call that may be told of from elsewhere too: `call_id` gives it the id that it has there,
+    /// and that no other call has.
+    pub fn known_as(call_id: impl FnOnce(&Identity) -> String) -> Option<Self> {
+        Self::from_here(|identity, _| call_id(identity))
+    }
+
+    fn from_here(call_id: impl FnOnce(&Identity, &Attempts) -> String) -> Option<Self> {
         let here = |scope: &ambient::CallScope| {
             let attempts = scope.attempts.clone().filter(|attempts| attempts.has_readers_of_calls())?;
-            let call_id = call_id(&scope.view.identity()).into();
+            let call_id = call_id(&scope.view.identity(), &attempts).into();
             Some(Self { attempts, begun: BegunCall { call_id, attempt_index: scope.attempt_index, sibling: None } })
         };
         ambient::look(here).flatten()

@@ -5,18 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dormouse_engine::{
-    Identity, LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, ObservedCall, active_prompt,
+    LlmCompletionEvent, LlmFailedEvent, LlmRequest, LlmResponse, LlmTokenEvent, ObservedCall, active_prompt,
 };
 use dormouse_ports::model::{
-    BackgroundJob, CompletionRequest, DeltaKind, ModelError, ModelIdentity, Response, RuntimeConfig,
+    BackgroundJob, CompletionRequest, DeltaKind, FinishReason, ModelError, ModelIdentity, Response, RuntimeConfig,
+    Usage,
 };
 use dormouse_ports::{Clock, Map};
 use serde_json::Value;
 
 use crate::telemetry::{redacted, response_id, response_model};
-
-/// Tells the calls of this process apart.
-static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// A call that is told of. All attempts at it are one.
 pub(crate) struct ToldCall {
@@ -30,10 +28,7 @@ pub(crate) struct ToldCall {
 impl ToldCall {
     /// The call that begins here; `None` where nobody reads of it.
     pub(crate) fn begin(identity: &ModelIdentity, request: &CompletionRequest, clock: &Arc<dyn Clock>) -> Option<Self> {
-        Self::named(identity, request, clock, |invocation| {
-            let number = CALLS.fetch_add(1, Ordering::Relaxed);
-            format!("{}/{}-{number}", invocation.invocation_id, clock.now().as_nanosecond())
-        })
+        Some(Self::of(ObservedCall::begin()?, identity, request, clock))
     }
 
     /// The call that is `job` of its provider, and may have begun elsewhere.
@@ -43,16 +38,11 @@ impl ToldCall {
         clock: &Arc<dyn Clock>,
         job: &BackgroundJob,
     ) -> Option<Self> {
-        Self::named(identity, request, clock, |invocation| format!("{}/{}", invocation.invocation_id, job.id))
+        let call = ObservedCall::known_as(|invocation| format!("{}/{}", invocation.invocation_id, job.id))?;
+        Some(Self::of(call, identity, request, clock))
     }
 
-    fn named(
-        identity: &ModelIdentity,
-        request: &CompletionRequest,
-        clock: &Arc<dyn Clock>,
-        call_id: impl FnOnce(&Identity) -> String,
-    ) -> Option<Self> {
-        let call = ObservedCall::begin(call_id)?;
+    fn of(call: ObservedCall, identity: &ModelIdentity, request: &CompletionRequest, clock: &Arc<dyn Clock>) -> Self {
         let request = Arc::new(LlmRequest {
             provider: identity.system.clone(),
             model: identity.model.clone(),
@@ -61,7 +51,7 @@ impl ToldCall {
             request_extras: request.config.extras.clone(),
             prompt: active_prompt(),
         });
-        Some(Self { call, request, clock: clock.clone(), began: clock.monotonic(), pieces: AtomicU64::new(0) })
+        Self { call, request, clock: clock.clone(), began: clock.monotonic(), pieces: AtomicU64::new(0) }
     }
 
     /// A piece of the answer has arrived.
@@ -113,26 +103,26 @@ impl ToldCall {
 
 fn answered(response: &Response) -> LlmResponse {
     let text = response.message.content.as_text();
-    LlmResponse {
-        response_model: response_model(&response.raw).map(str::to_owned),
-        response_id: response_id(&response.raw).map(str::to_owned),
-        usage: response.usage,
-        finish_reason: response.finish_reason,
-        output_content: (!text.is_empty()).then_some(text),
-    }
+    let output_content = (!text.is_empty()).then_some(text);
+    named(&response.raw, response.usage, response.finish_reason, output_content)
 }
 
 /// The answer that did not fit its schema.
 fn unfit(error: &ModelError) -> Option<LlmResponse> {
     let failure = error.structured.as_deref()?;
     let raw = error.raw.as_deref().unwrap_or(&Value::Null);
-    Some(LlmResponse {
+    Some(named(raw, failure.usage, failure.finish_reason, Some(failure.output_content.clone())))
+}
+
+/// The answer, with what the provider calls it in `raw`.
+fn named(raw: &Value, usage: Usage, finish_reason: FinishReason, output_content: Option<String>) -> LlmResponse {
+    LlmResponse {
         response_model: response_model(raw).map(str::to_owned),
         response_id: response_id(raw).map(str::to_owned),
-        usage: failure.usage,
-        finish_reason: failure.finish_reason,
-        output_content: Some(failure.output_content.clone()),
-    })
+        usage,
+        finish_reason,
+        output_content,
+    }
 }
 
 /// What the caller set, and nothing else (observability §5.5.2).

@@ -358,7 +358,7 @@ const TOOL_ERROR: &str = "tool_error";
 
 /// The call as observers that read calls know it; `None` where there are none.
 fn observed(invocation: &InvocationId, step: u64, call: &PlannedCall) -> Option<ObservedCall> {
-    ObservedCall::begin(|_| key(invocation, step, call))
+    ObservedCall::known_as(|_| key(invocation, step, call))
 }
 
 /// Tells the observers that read calls what came of a `call` that went on elsewhere since `started`, as of the node that made

@@ -70,8 +70,8 @@ async fn run(observers: &[Arc<Reader>]) -> bool {
                     started: Timestamp::UNIX_EPOCH,
                     ended: Timestamp::UNIX_EPOCH + Duration::from_millis(1500),
                 };
-                let here = ObservedCall::begin(|identity| format!("{}/1", identity.invocation_id));
-                let earlier = ObservedCall::begin(|_| "2".to_owned()).map(|call| call.begun_in("ask"));
+                let here = ObservedCall::known_as(|identity| format!("{}/1", identity.invocation_id));
+                let earlier = ObservedCall::known_as(|_| "2".to_owned()).map(|call| call.begun_in("ask"));
                 told.store(here.is_some(), Ordering::Relaxed);
                 here.iter().chain(&earlier).for_each(|call| record.tell(call));
                 Ok(says("done"))
@@ -106,5 +106,5 @@ async fn calls_are_told_to_those_who_read_them_as_of_where_they_began() {
 async fn calls_of_which_nobody_reads_are_not_told() {
     assert!(!run(&[]).await);
     assert!(!run(&[Reader::new(false)]).await);
-    assert!(ObservedCall::begin(|_| Value::Null.to_string()).is_none(), "outside of an invocation");
+    assert!(ObservedCall::known_as(|_| Value::Null.to_string()).is_none(), "outside of an invocation");
 }
