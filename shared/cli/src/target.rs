@@ -183,7 +183,7 @@ impl StoreTarget {
 
     /// Opens the store for `purpose`, and for what `agents` left there.
     pub(crate) async fn open(&self, agents: &Agents, purpose: Purpose) -> Result<OpenedStore, TargetError> {
-        self.open_with(agents, purpose, StoreConfig::default()).await
+        self.open_by(agents, purpose, StoreConfig::default().page_size).await
     }
 
     /// As [`open`](Self::open); listings read `page_size` items at once.
@@ -193,15 +193,7 @@ impl StoreTarget {
         purpose: Purpose,
         page_size: i32,
     ) -> Result<OpenedStore, TargetError> {
-        self.open_with(agents, purpose, StoreConfig { page_size, ..StoreConfig::default() }).await
-    }
-
-    async fn open_with(
-        &self,
-        agents: &Agents,
-        purpose: Purpose,
-        config: StoreConfig,
-    ) -> Result<OpenedStore, TargetError> {
+        let config = StoreConfig { page_size, ..StoreConfig::default() };
         match &self.table {
             Some(table) => {
                 let access = access(self.endpoint_url.clone())?;

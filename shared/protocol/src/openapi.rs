@@ -122,13 +122,11 @@ fn parameters(spec: &Spec) -> Vec<Value> {
     }
     all.extend(spec.query.iter().map(|name| parameter("query", name, false, &text)));
     let limit = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT});
-    let paging: &[(&str, &str, &Value)] = match spec.paging {
-        Paging::Whole => &[],
-        Paging::Page => &[("query", "limit", &limit), ("query", "cursor", &text)],
-        Paging::Range => &[("query", "after_event_id", &text), ("query", "limit", &limit)],
-        Paging::Stream => &[("query", "after_event_id", &text), ("header", LAST_EVENT_ID_HEADER, &text)],
-    };
-    all.extend(paging.iter().map(|(place, name, schema)| parameter(place, name, false, schema)));
+    let schema = |name: &str| if name == "limit" { &limit } else { &text };
+    all.extend(spec.paging.query().iter().map(|name| parameter("query", name, false, schema(name))));
+    if spec.paging == Paging::Stream {
+        all.push(parameter("header", LAST_EVENT_ID_HEADER, false, &text));
+    }
     all
 }
 

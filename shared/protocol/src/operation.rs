@@ -116,7 +116,7 @@ impl Paging {
         match self {
             Self::Whole => &[],
             Self::Page => &["limit", "cursor"],
-            Self::Range => &["limit", "after_event_id"],
+            Self::Range => &["after_event_id", "limit"],
             Self::Stream => &["after_event_id"],
         }
     }
@@ -185,6 +185,13 @@ pub struct Spec {
     pub input: Input,
     /// Its answer.
     pub output: Output,
+}
+
+impl Spec {
+    /// The parameters of its query.
+    pub fn parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.query.iter().chain(self.paging.query()).copied()
+    }
 }
 
 fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {

@@ -188,8 +188,7 @@ fn facts(spec: &Spec) -> String {
         Access::AnyKey => "any key".to_owned(),
         Access::Needs(scope) => format!("scope <code>{}</code>", scope.as_str()),
     };
-    let query: Vec<String> =
-        spec.query.iter().chain(spec.paging.query()).map(|name| format!("<code>?{name}</code>")).collect();
+    let query: Vec<String> = spec.parameters().map(|name| format!("<code>?{name}</code>")).collect();
     let query = if query.is_empty() { String::new() } else { format!(", {}", query.join(" ")) };
     format!("{access}{query}, level {}", spec.level.as_str())
 }

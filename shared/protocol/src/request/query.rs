@@ -40,15 +40,10 @@ impl Query {
     /// # Errors
     /// `invalid_request` with the one that may be meant.
     pub fn check(&self, operation: Operation) -> Result<(), ProtocolError> {
-        let of = |operation: &Operation| {
-            let spec = operation.spec();
-            spec.query.iter().chain(spec.paging.query()).copied()
-        };
-        let slip = self.0.iter().find_map(|(name, _)| {
-            let is_other = || Operation::ALL.iter().any(|other| of(other).any(|known| known == name));
-            let meant = nearest(name, of(&operation))?;
-            (!is_other()).then_some((name, meant))
-        });
+        let of = |operation: Operation| operation.spec().parameters();
+        let is_known = |name: &str| [operation].iter().chain(Operation::ALL).any(|one| of(*one).any(|own| own == name));
+        let unknown = self.0.iter().map(|(name, _)| name).filter(|name| !is_known(name));
+        let slip = unknown.filter_map(|name| Some((name, nearest(name, of(operation))?))).next();
         let Some((name, meant)) = slip else { return Ok(()) };
         let name: String = name.chars().take(LONGEST_NAME).collect();
         Err(ProtocolError::invalid(name, format!("there is no such parameter; did you mean `{meant}`?")))
