@@ -4,7 +4,7 @@ mod attributes;
 pub(crate) mod chat;
 mod checkpoints;
 mod error;
-mod events;
+pub(crate) mod events;
 pub(crate) mod invariants;
 mod isolation;
 mod logs;

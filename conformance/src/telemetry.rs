@@ -5,6 +5,7 @@ use std::future::Future;
 use dormouse_otel::{Detached, LogRecord, SpanObserver, Telemetry};
 use dormouse_ports::Map;
 use indexmap::IndexMap;
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, Metric, MetricData, ScopeMetrics};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::Dispatch;
@@ -43,12 +44,16 @@ pub(crate) struct Measured {
     pub(crate) sum: f64,
 }
 
+fn dimensions<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> Map {
+    attributes.map(|attribute| (attribute.key.to_string(), attribute.value.to_string().into())).collect()
+}
+
 /// What was measured by an instrument. Ours are histograms, and counters.
 fn points(metric: &Metric) -> Vec<Measured> {
     fn all<T: Copy>(metric: &Metric, histogram: &Histogram<T>, sum: impl Fn(T) -> f64) -> Vec<Measured> {
         let points = histogram.data_points().map(|point| Measured {
             instrument: metric.name().to_owned(),
-            dimensions: point.attributes().map(|a| (a.key.to_string(), a.value.to_string().into())).collect(),
+            dimensions: dimensions(point.attributes()),
             count: point.count(),
             sum: sum(point.sum()),
         });
@@ -59,7 +64,7 @@ fn points(metric: &Metric) -> Vec<Measured> {
         AggregatedMetrics::U64(MetricData::Sum(counts)) => {
             let points = counts.data_points().map(|point| Measured {
                 instrument: metric.name().to_owned(),
-                dimensions: point.attributes().map(|a| (a.key.to_string(), a.value.to_string().into())).collect(),
+                dimensions: dimensions(point.attributes()),
                 count: 1,
                 sum: point.value() as f64,
             });

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_engine::{
-    CallOrigin, FrameworkEvent, LlmRequest, LlmResponse, NodeError, NodeEvent, Observer, Origin, Phase, Phases,
-    ToolRequest, current,
+    CallOrigin, FrameworkEvent, LlmRequest, LlmResponse, NodeError, NodeEvent, Observer, Origin, Phases, ToolRequest,
+    current,
 };
 use dormouse_ports::Map;
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::directives::Directives;
+use crate::expect::events::event_map;
 use crate::graph::BuiltGraph;
 use crate::ledger::Ledger;
 
@@ -96,12 +97,7 @@ impl Collector {
 #[async_trait]
 impl Observer for Collector {
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
-        let mut map = of_origin(&event.origin());
-        map.insert("phase".to_owned(), event.phase.as_str().into());
-        if let (Phase::Completed, Some(error)) = (event.phase, &event.error) {
-            map.insert("error_category".to_owned(), error.derived_category.as_str().into());
-        }
-        self.keep(NODE_EVENT, map);
+        self.keep(NODE_EVENT, event_map(event));
         Ok(())
     }
 
@@ -156,7 +152,8 @@ fn joined(parts: impl IntoIterator<Item = Value>) -> Map {
     parts.into_iter().filter_map(|part| part.as_object().cloned()).flatten().collect()
 }
 
-fn of_origin(origin: &Origin) -> Map {
+/// The place of an event, as fixtures spell it.
+pub(crate) fn of_origin(origin: &Origin) -> Map {
     let name = |name: &Arc<str>| Value::from(&**name);
     let names = |names: &[Arc<str>]| names.iter().map(name).collect::<Value>();
     let branches = origin.branch_name_chain.iter().map(|branch| branch.as_ref().map_or(Value::Null, name));

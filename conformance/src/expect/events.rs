@@ -8,6 +8,7 @@ use super::same;
 use crate::Failure;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
+use crate::typed::of_origin;
 
 /// The fields of an event that a fixture may name. A field that the event does not have counts as null.
 const FIELDS: &[&str] = &[
@@ -55,14 +56,12 @@ fn clone_entry((key, value): (&String, &Value)) -> (String, Value) {
     (key.clone(), value.clone())
 }
 
-fn event_map(event: &NodeEvent) -> Map {
+pub(crate) fn event_map(event: &NodeEvent) -> Map {
     let state = |state: &State| Value::Object(state.to_map());
-    let mut map = Map::new();
+    let mut map = of_origin(&event.origin());
     map.insert("step".into(), event.step.into());
     map.insert("phase".into(), event.phase.as_str().into());
     map.insert("node_name".into(), (*event.node_name).into());
-    map.insert("namespace".into(), event.namespace.iter().map(|name| Value::from(&**name)).collect());
-    map.insert("attempt_index".into(), event.attempt_index.into());
     map.insert("pre_state".into(), state(&event.pre_state));
     map.insert("parent_states".into(), event.parent_states.iter().map(state).collect());
     if let Some(post) = &event.post_state {
@@ -74,20 +73,15 @@ fn event_map(event: &NodeEvent) -> Map {
     if let Some(descriptor) = &event.descriptor {
         map.insert("descriptor".into(), json!(descriptor));
     }
-    lineage(event, &mut map);
+    configs(event, &mut map);
     map
 }
 
-fn lineage(event: &NodeEvent, map: &mut Map) {
+fn configs(event: &NodeEvent, map: &mut Map) {
     let name = |name: &std::sync::Arc<str>| Value::from(&**name);
     if let Some(error) = &event.error {
         map.insert("error_category".into(), json!(error.derived_category));
     }
-    map.insert("fan_out_index".into(), json!(event.fan_out_index));
-    map.insert("branch_name".into(), event.branch_name.as_ref().map_or(Value::Null, name));
-    map.insert("fan_out_index_chain".into(), json!(event.fan_out_index_chain));
-    let branches = event.branch_name_chain.iter().map(|branch| branch.as_ref().map_or(Value::Null, name));
-    map.insert("branch_name_chain".into(), branches.collect());
     if let Some(config) = &event.fan_out_config {
         let config = json!({
             "item_count": config.item_count,

@@ -15,11 +15,13 @@ const EXCEEDED: &str = "openarmature.gen_ai.client.token_budget.exceeded";
 const BUDGET_KIND: &str = "openarmature.gen_ai.token_budget.kind";
 const TOKEN_TYPE: &str = "openarmature.gen_ai.token.type";
 
-/// `metrics`: every observation of the instruments that are named, in any order. What has no `value` is only there.
+/// `metrics`: every observation, in any order. What has no `value` is only there. A list of uses of budgets alone says nothing
+/// of the tokens and the time that each call has besides.
 pub(super) fn all(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     let named: Vec<&str> = items(expected)?.iter().filter_map(|one| one.get("instrument")?.as_str()).collect();
-    let is_named = |measured: &&Measured| named.is_empty() || named.contains(&measured.instrument.as_str());
-    let mut left: Vec<&Measured> = seen.captured.measured.iter().filter(is_named).collect();
+    let is_of_budgets = !named.is_empty() && named.iter().all(|name| [UTILIZATION, EXCEEDED].contains(name));
+    let is_meant = |measured: &&Measured| !is_of_budgets || ![TOKENS, DURATION].contains(&measured.instrument.as_str());
+    let mut left: Vec<&Measured> = seen.captured.measured.iter().filter(is_meant).collect();
     for (at, expected) in items(expected)?.iter().enumerate() {
         let mut expected = Directives::new(format!("metrics[{at}]"), expected)?;
         let instrument = expected.required_text("instrument")?;
@@ -74,13 +76,17 @@ fn is(wanted: &Value, actual: bool, seen: &Evidence) -> Result<(), Failure> {
 }
 
 fn tokens(seen: &Evidence, kind: &str) -> u64 {
-    observations(seen, TOKENS, |measured| measured.dimensions.get(TOKEN_TYPE).and_then(Value::as_str) == Some(kind))
+    observations(seen, TOKENS, |measured| is_of(measured, TOKEN_TYPE, kind))
 }
 
 /// Observations of a bound of a budget.
 fn budgets(seen: &Evidence, kind: &str) -> u64 {
-    let is_of = |measured: &Measured| measured.dimensions.get(BUDGET_KIND).and_then(Value::as_str) == Some(kind);
-    observations(seen, UTILIZATION, is_of) + observations(seen, EXCEEDED, is_of)
+    let is_meant = |measured: &Measured| is_of(measured, BUDGET_KIND, kind);
+    observations(seen, UTILIZATION, is_meant) + observations(seen, EXCEEDED, is_meant)
+}
+
+fn is_of(measured: &Measured, dimension: &str, kind: &str) -> bool {
+    measured.dimensions.get(dimension).and_then(Value::as_str) == Some(kind)
 }
 
 fn observations(seen: &Evidence, instrument: &str, is_meant: impl Fn(&Measured) -> bool) -> u64 {

@@ -115,7 +115,7 @@ impl ModelCallSpec {
         }
         let answer = call.text("response")?.map(str::to_owned);
         if answer.is_some() && request.is_empty() {
-            request.insert("messages".to_owned(), json!([{ "role": "user", "content": "Hello" }]));
+            request.insert("messages".to_owned(), message("Hello"));
         }
         let retry = call.nested("retry")?.map(RetrySpec::read).transpose()?;
         call.done()?;
