@@ -6,7 +6,7 @@ use dormouse_ports::model::{Block, CompletionRequest, Content, Message, Tool, To
 use serde_json::Value;
 
 use crate::canonical::canonical;
-use crate::ids::IdRule;
+use crate::ids::{self, IdRule};
 
 /// Name of the tool with the output as its arguments, where a schema is coerced through one.
 pub(crate) const OUTPUT_TOOL: &str = "structured_output";
@@ -40,14 +40,15 @@ impl Structured {
         }
     }
 
-    /// The request as the wire is to encode it: with a schema only where the server knows schemas, with ids that it takes.
+    /// The request as the wire is to encode it: with a schema only where the server knows schemas, with ids and
+    /// names of calls that it takes.
     /// Answers without words or calls, such as those that were cut while the model thought, are left out: providers refuse
     /// reasoning that nothing follows. So are instructions of blanks, and results of blanks say that they are: not every
     /// provider takes those. `origin` is the wire that signed texts go back to.
     pub(crate) fn prepare<'r>(
         self,
         request: &'r CompletionRequest,
-        ids: IdRule,
+        rule: IdRule,
         origin: &str,
     ) -> Cow<'r, CompletionRequest> {
         let mut sent = self.constrained(request);
@@ -57,8 +58,11 @@ impl Structured {
         if sent.messages.iter().any(is_blank_result) {
             sent.to_mut().messages.iter_mut().for_each(name_blank_result);
         }
-        if ids.is_broken_by(&sent) {
-            ids.apply(sent.to_mut());
+        if rule.is_broken_by(&sent) {
+            rule.apply(sent.to_mut());
+        }
+        if ids::has_strange_names(&sent) {
+            ids::tame_names(sent.to_mut());
         }
         sent
     }

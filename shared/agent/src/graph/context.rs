@@ -31,6 +31,9 @@ pub(crate) fn composed(
     if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| run.takes_over) {
         remind(&mut messages, reminder);
     }
+    if let Some(rest) = run.rest.as_ref().filter(|rest| !rest.advice.is_empty()) {
+        messages.push(Message::user(reminder(&rest.advice)));
+    }
     CompletionRequest {
         messages,
         tools: tools.for_model(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
-    ModelErrorCategory, Response, RetryPolicy,
+    ModelErrorCategory, Response, RetryPolicy, Usage,
 };
 use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map, Shortfall};
 use futures::future::{Either, select};
@@ -127,9 +127,16 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
             return cut(parts, &run, time).await.map(|update| update.then(identity(parts)));
         }
     };
-    let mut response = match answer.map(|response| *response).or_else(mendable).and_then(usable) {
+    let answer = answer.map(|response| *response).or_else(mendable);
+    let mut response = match answer.map_err(Unusable::from).and_then(|response| usable(parts, response)) {
         Ok(response) => response,
-        Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
+        Err(Unusable { error, paid, advice }) => {
+            if let Some((usage, cost)) = paid {
+                run.usage = run.usage.and(usage, cost, duration_ms);
+            }
+            let rest = rest(parts, &run, &error, ModelRest { advice, jobs, ..ModelRest::default() }).await;
+            return rest.map(|update| update.then(identity(parts)));
+        }
     };
     told_apart(&mut response.message.tool_calls);
     response.usage = response.billed();
@@ -235,7 +242,7 @@ async fn cut(parts: &AgentParts, run: &AgentRun, time: CallTime) -> Result<Updat
         Bound::Own | Bound::Run => ended(parts, run.clone(), TerminalReason::Time).await,
         Bound::Turn { fresh: false, .. } if run.rest.is_none() => {
             tracing::warn!("{message}; it is asked once more, in another turn");
-            let rest = ModelRest { attempts: 1, seconds: 1, message, jobs: 0 };
+            let rest = ModelRest { attempts: 1, seconds: 1, message, ..ModelRest::default() };
             Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage))
         }
         Bound::Turn { .. } => {
@@ -414,14 +421,44 @@ fn mendable(mut error: ModelError) -> Result<Response, ModelError> {
     }
 }
 
+/// No answer that can stand in a conversation.
+struct Unusable {
+    error: ModelError,
+    /// What it took and costs, where there is one.
+    paid: Option<(Usage, f64)>,
+    /// What the model is told before it is asked again; may be empty.
+    advice: String,
+}
+
+impl From<ModelError> for Unusable {
+    fn from(error: ModelError) -> Self {
+        Self { error, paid: None, advice: String::new() }
+    }
+}
+
+/// Reasons to stop of providers that could not read the call of a tool that the model wrote, and leave it out.
+const MISCALLED: [&str; 4] =
+    ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "malformed_tool_use", "malformed_model_output"];
+/// What the model is told then.
+const HOW_TO_CALL: &str = "Your last answer is lost: it was to call a tool, and the call could not be read. Call only the \
+    tools that there are, by their exact names, with arguments that are one JSON object.";
+
 /// An answer that can stand in a conversation.
-fn usable(mut response: Response) -> Result<Response, ModelError> {
-    let broken = |message: &str| Err(ModelError::new(ModelErrorCategory::Unavailable, message));
+fn usable(parts: &AgentParts, mut response: Response) -> Result<Response, Unusable> {
+    let broken = |response: &Response, message: &str, advice: &str| {
+        let error = ModelError::new(ModelErrorCategory::Unavailable, message);
+        let paid = Some((response.billed(), cost(parts.model.prices, response)));
+        Err(Unusable { error, paid, advice: advice.to_owned() })
+    };
     if response.has_failed() {
-        return broken("the provider failed in the middle of its answer");
+        return broken(&response, "the provider failed in the middle of its answer", "");
     }
     // A thought alone answers nothing.
     let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();
+    let is_miscalled = response.stop_word().is_some_and(|word| MISCALLED.contains(&word));
+    if is_empty && is_miscalled {
+        return broken(&response, "the provider could not read the call of a tool that the model wrote", HOW_TO_CALL);
+    }
     // The answer is there, whatever the provider calls its end: asking again is paid and gives no other name.
     if response.finish_reason == FinishReason::Error && !is_empty {
         response.finish_reason = match response.message.tool_calls.is_empty() {
@@ -431,17 +468,17 @@ fn usable(mut response: Response) -> Result<Response, ModelError> {
     }
     // Models end with nothing more to say, behind calls of tools for example; asking again is paid and changes nothing.
     if is_empty && response.finish_reason == FinishReason::ToolCalls {
-        return broken("the model stopped to call tools, and calls none");
+        return broken(&response, "the model stopped to call tools, and calls none", HOW_TO_CALL);
     }
     Ok(response)
 }
 
-/// The rest before the next attempt, or the failure of the run where resting does not help.
+/// The `rest` before the next attempt, or the failure of the run where resting does not help.
 async fn rest(
     parts: &AgentParts,
     run: &AgentRun,
     error: &ModelError,
-    jobs: u32,
+    rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
     let rested = run.rest.as_ref().map(|rest| rest.attempts);
     let attempts = rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default();
@@ -458,7 +495,7 @@ async fn rest(
     let asked = asked.as_secs() + u64::from(asked.subsec_nanos() > 0);
     let seconds = u32::try_from(asked).unwrap_or(u32::MAX).max(*seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), jobs };
+    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), ..rest };
     Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake()))
 }
 

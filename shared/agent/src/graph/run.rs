@@ -426,7 +426,7 @@ pub struct KeptOutput {
 }
 
 /// A rest between two attempts at asking a model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelRest {
     /// Attempts that failed.
     pub attempts: u32,
@@ -437,6 +437,9 @@ pub struct ModelRest {
     /// Jobs of the provider that ended without an answer.
     #[serde(default)]
     pub jobs: u32,
+    /// What the model is told with the next attempt: why its last answer could not be used.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub advice: String,
 }
 
 /// A model call that the provider works on in the background.

@@ -754,7 +754,7 @@ fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
     assert_eq!((model.calls(), &state["reason"]), (2, &json!("completed")));
     assert_eq!(state["usage"]["completion_tokens"], json!(20), "both answers are counted");
 
-    let model = ScriptedModel::new(|_| Ok(stopped_for("MALFORMED_FUNCTION_CALL", says(""))));
+    let model = ScriptedModel::new(|_| Ok(stopped_for("OTHER", says(""))));
     let mut second = bed(MATTER, &model, &mailer());
     let run = second.start("helper", message("look it up"));
     let state = second.status(&run).completed();
@@ -763,6 +763,40 @@ fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
         (&state["usage"]["prompt_tokens"], &state["dormouse_shortfall"]["code"]),
         (&json!(100), &json!("no_answer"))
     );
+}
+
+#[test]
+fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
+    for (word, finish) in [
+        ("MALFORMED_FUNCTION_CALL", FinishReason::Error),
+        ("UNEXPECTED_TOOL_CALL", FinishReason::Error),
+        ("malformed_tool_use", FinishReason::Error),
+        ("tool_use", FinishReason::ToolCalls),
+    ] {
+        let model = ScriptedModel::new(move |request| {
+            let told = request.messages.last().is_some_and(|last| match last {
+                Message::User { content } => content.as_text().contains("the call could not be read"),
+                Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => false,
+            });
+            Ok(match (told, results(request).is_empty()) {
+                (false, true) => Response { finish_reason: finish, ..stopped_for(word, says("")) },
+                (true, true) => calls(&[("c1", "look", json!({ "to": "ada" }))]),
+                (told, false) => says(if told { "told twice" } else { "done" }),
+            })
+        });
+        let mut bed = bed(MATTER, &model, &mailer());
+        let run = bed.start("helper", message("look it up"));
+        bed.pass(Duration::from_secs(60));
+        let state = bed.status(&run).completed();
+        assert_eq!((model.calls(), &state["reason"]), (3, &json!("completed")), "{word}");
+        assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done"), "{word}: told once");
+        assert_eq!(
+            contents(&state, "user"),
+            ["look it up"],
+            "{word}: the word to the model stands in one request alone"
+        );
+        assert_eq!(state["usage"]["prompt_tokens"], json!(300), "{word}: all three answers are counted");
+    }
 }
 
 #[test]

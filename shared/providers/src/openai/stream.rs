@@ -194,7 +194,9 @@ impl GrowingCall {
     }
 
     fn whole(self) -> Value {
-        let function = json!({ "name": self.name, "arguments": self.arguments });
+        // A name of nothing is none that exists, which the model is told.
+        let name = self.name.as_str().unwrap_or_default();
+        let function = json!({ "name": name, "arguments": self.arguments });
         json!({ "id": self.id, "type": "function", "function": function })
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::FetchLimits;
 use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, Content, FinishReason, Message, ModelErrorCategory as Category,
     ModelProvider, Response, RetryPolicy, ToolCall,
 };
+use dormouse_ports::{FetchLimits, Map};
 use dormouse_providers::{ProviderSetup, anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -189,6 +189,63 @@ async fn ids_that_a_wire_does_not_take_have_another_name_for_the_call_and_its_re
         assert_eq!((&calls[0]["id"], calls[1]["id"] == json!(long)), (&json!(dotted), is_kept));
         assert_eq!(calls[1]["id"], sent["messages"][4]["tool_call_id"]);
     }
+}
+
+#[tokio::test]
+async fn names_of_tools_that_do_not_exist_go_back_in_a_form_that_providers_take() {
+    let long = "x".repeat(80);
+    let names = ["functions.search", "web search!", "", &long, "größe", "add"];
+    let mut request = with_most(sum());
+    let tool_calls = names.iter().enumerate().map(|(at, name)| ToolCall::new(format!("c-{at}"), *name, Map::new()));
+    let tool_calls = tool_calls.collect();
+    request.messages.push(Message::Assistant(AssistantMessage { tool_calls, ..AssistantMessage::default() }));
+    request.messages.extend((0..names.len()).map(|at| Message::tool(format!("c-{at}"), "there is no such tool")));
+    let expected = ["functions_search", "web_search_", "unnamed", &long[..64], "gr__e", "add"];
+
+    let chat = Stage::json(completion(json!({ "content": "ok" }), "stop"));
+    let messages = Stage::json(json!({ "content": [{ "type": "text", "text": "ok" }], "stop_reason": "end_turn" }));
+    let message = json!({ "content": [{ "text": "ok" }] });
+    let converse = Stage::json(json!({ "output": { "message": message }, "stopReason": "end_turn" }));
+    let content = json!({ "parts": [{ "text": "ok" }] });
+    let generate = Stage::json(json!({ "candidates": [{ "content": content, "finishReason": "STOP" }] }));
+    let item = json!({ "type": "message", "content": [{ "type": "output_text", "text": "ok" }] });
+    let respond = Stage::json(json!({ "status": "completed", "output": [item] }));
+    let wires: [(&Stage, Box<dyn ModelProvider>, &str, &str); 5] = [
+        (&chat, Box::new(openai(chat.setup())), "/messages/2/tool_calls", "/function/name"),
+        (&messages, Box::new(anthropic(messages.setup())), "/messages/1/content", "/name"),
+        (
+            &converse,
+            Box::new(bedrock(converse.setup(), "eu-central-1", Arc::new(Signer))),
+            "/messages/1/content",
+            "/toolUse/name",
+        ),
+        (&generate, Box::new(gemini(generate.setup())), "/contents/1/parts", "/functionCall/name"),
+        (&respond, Box::new(responses(respond.setup())), "/input", "/name"),
+    ];
+    for (stage, provider, list, name) in &wires {
+        stage.ask(&**provider, &request).await.expect("an answer");
+        let sent = stage.sent();
+        let list = sent.pointer(list).and_then(Value::as_array).unwrap_or_else(|| panic!("{sent}"));
+        let called: Vec<_> = list.iter().filter_map(|entry| entry.pointer(name).and_then(Value::as_str)).collect();
+        assert_eq!(called, expected, "{:?}", provider.identity());
+    }
+
+    // What an author offers is sent as it is, for servers that take more.
+    let stage = Stage::json(completion(json!({ "content": "ok" }), "stop"));
+    request.tools[0].name = "functions.search".to_owned();
+    stage.ask(&openai(stage.setup()), &request).await.expect("an answer");
+    assert_eq!(stage.sent().pointer("/messages/2/tool_calls/0/function/name"), Some(&json!("functions.search")));
+}
+
+#[tokio::test]
+async fn a_streamed_call_without_a_name_is_one_of_a_tool_that_does_not_exist() {
+    let call = json!({ "index": 0, "id": "x", "function": { "name": "", "arguments": "{}" } });
+    let chunks = [chunk(json!({ "tool_calls": [call] }), Value::Null), chunk(json!({}), json!("tool_calls"))];
+    let stage = Stage::answering(ScriptedAnswer::events(chunks));
+    let request = CompletionRequest { stream: true, ..sum() };
+    let error = stage.ask(&openai(stage.streaming()), &request).await.expect_err("no such tool");
+    assert!(error.message.contains("the tool ``, which does not exist; tools are `add`"), "{error}");
+    assert_eq!(error.rejected.expect("the answer").message.tool_calls[0].id, "x");
 }
 
 #[tokio::test]
