@@ -15,6 +15,9 @@ use jiff::Timestamp;
 use crate::telemetry::{Attributes, SPAN_NAME, TelemetryOptions, begun, ended};
 use crate::told::ToldCall;
 
+/// Type of the error of an attempt that whoever asked gave up.
+const GIVEN_UP: &str = "given_up";
+
 /// A model each attempt at which is told as an operation of the node that asks it, so that there is a span of it; observers that
 /// read calls get typed events besides. Where nothing observes the invocation it costs nothing.
 pub struct Reported<P: ?Sized> {
@@ -152,6 +155,19 @@ impl SpanReporter {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(running) = running {
             tell(running, result, self.options, self.clock.now());
+        }
+    }
+}
+
+/// An attempt that is under way when its call is given up is told then.
+impl Drop for SpanReporter {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((attributes, started)) = running {
+            let message = "the call was given up: its run was canceled, or had no more time".to_owned();
+            let error = Some(OperationError { kind: GIVEN_UP.to_owned(), category: None, message });
+            let ended = self.clock.now();
+            operation_ended(Operation { name: SPAN_NAME, is_remote: true, attributes, error, started, ended });
         }
     }
 }

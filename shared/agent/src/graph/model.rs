@@ -128,13 +128,15 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         }
     };
     let answer = answer.map(|response| *response).or_else(mendable);
-    let mut response = match answer.map_err(Unusable::from).and_then(|response| usable(parts, response)) {
+    let mut response = match answer.map_err(Unusable::failed).and_then(|response| usable(parts, response)) {
         Ok(response) => response,
-        Err(Unusable { error, paid, advice }) => {
+        Err(unusable) => {
+            let Unusable { error, paid, advice } = *unusable;
             if let Some((usage, cost)) = paid {
                 run.usage = run.usage.and(usage, cost, duration_ms);
             }
-            let rest = rest(parts, &run, &error, ModelRest { advice, jobs, ..ModelRest::default() }).await;
+            let rest =
+                rest(parts, &run, &error, ModelRest { advice: advice.to_owned(), jobs, ..ModelRest::default() }).await;
             return rest.map(|update| update.then(identity(parts)));
         }
     };
@@ -427,12 +429,12 @@ struct Unusable {
     /// What it took and costs, where there is one.
     paid: Option<(Usage, f64)>,
     /// What the model is told before it is asked again; may be empty.
-    advice: String,
+    advice: &'static str,
 }
 
-impl From<ModelError> for Unusable {
-    fn from(error: ModelError) -> Self {
-        Self { error, paid: None, advice: String::new() }
+impl Unusable {
+    fn failed(error: ModelError) -> Box<Self> {
+        Box::new(Self { error, paid: None, advice: "" })
     }
 }
 
@@ -444,11 +446,11 @@ const HOW_TO_CALL: &str = "Your last answer is lost: it was to call a tool, and 
     tools that there are, by their exact names, with arguments that are one JSON object.";
 
 /// An answer that can stand in a conversation.
-fn usable(parts: &AgentParts, mut response: Response) -> Result<Response, Unusable> {
-    let broken = |response: &Response, message: &str, advice: &str| {
+fn usable(parts: &AgentParts, mut response: Response) -> Result<Response, Box<Unusable>> {
+    let broken = |response: &Response, message: &str, advice| {
         let error = ModelError::new(ModelErrorCategory::Unavailable, message);
         let paid = Some((response.billed(), cost(parts.model.prices, response)));
-        Err(Unusable { error, paid, advice: advice.to_owned() })
+        Err(Box::new(Unusable { error, paid, advice }))
     };
     if response.has_failed() {
         return broken(&response, "the provider failed in the middle of its answer", "");

@@ -186,6 +186,35 @@ fn may_run(call: &PlannedCall) -> bool {
     }
 }
 
+/// The reply, and whether it was ended because the time of its run was over.
+type Made = Result<(ToolReply, bool), ToolError>;
+
+/// Type and text of the error of a call that its run gave up, for observers.
+const GIVEN_UP: (&str, &str) = ("given_up", "the call was given up: its run was canceled");
+
+/// A call that observers are told of in any case: when it has an outcome, or when it is given up.
+struct Underway<'m> {
+    making: Making<'m>,
+    call: &'m PlannedCall,
+    started: Timestamp,
+    is_over: bool,
+}
+
+impl Underway<'_> {
+    fn over(mut self, made: &Made) {
+        self.is_over = true;
+        self.making.tell(self.call, self.started, Some(made));
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.making.tell(self.call, self.started, None);
+        }
+    }
+}
+
 /// Parts with which a call is made.
 #[derive(Clone, Copy)]
 struct Making<'m> {
@@ -205,8 +234,9 @@ impl Making<'_> {
         let mut notes = None;
         let mut is_last = false;
         let effects = SideEffects::default();
+        let underway = Underway { making: self, call, started, is_over: false };
         let made = self.try_make(call, &effects).await;
-        self.tell(call, started, &made);
+        underway.over(&made);
         let Outcome { status, whole, pictures } = match made {
             Ok((mut reply, was_last)) => {
                 is_last = was_last;
@@ -223,25 +253,29 @@ impl Making<'_> {
         FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
     }
 
-    /// Tells observers of a call, so that there is a span of it, and what came of it where that is known already.
-    fn tell(self, call: &PlannedCall, started: Timestamp, made: &Result<(ToolReply, bool), ToolError>) {
+    /// Tells observers of a call, so that there is a span of it, and what came of it where that is known already; `None` where
+    /// it was given up.
+    fn tell(self, call: &PlannedCall, started: Timestamp, made: Option<&Made>) {
         if !operations_are_observed() {
             return;
         }
         let shown = self.parts.limits.shown_in_spans;
-        let is_over = matches!(made, Err(_) | Ok((ToolReply::Done(_), _)));
+        let is_over = matches!(made, None | Some(Err(_) | Ok((ToolReply::Done(_), _))));
         let read = if is_over { observed(self.invocation, self.step, call) } else { None };
         // An output may be long: its text is made only where it is shown.
         let text = match made {
-            Ok((ToolReply::Done(output), _)) if shown.is_some() || read.is_some() => {
+            Some(Ok((ToolReply::Done(output), _))) if shown.is_some() || read.is_some() => {
                 text_of(output, |_| "[image]".to_owned()).into()
             }
-            Ok(_) | Err(_) => Value::Null,
+            Some(Ok(_) | Err(_)) | None => Value::Null,
         };
         let result = match made {
-            Ok((ToolReply::Done(output), _)) if output.is_error => Err((TOOL_ERROR, text.as_str().unwrap_or_default())),
-            Ok(_) => Ok(&text),
-            Err(error) => Err((error.kind.as_str(), error.message.as_str())),
+            Some(Ok((ToolReply::Done(output), _))) if output.is_error => {
+                Err((TOOL_ERROR, text.as_str().unwrap_or_default()))
+            }
+            Some(Ok(_)) => Ok(&text),
+            Some(Err(error)) => Err((error.kind.as_str(), error.message.as_str())),
+            None => Err(GIVEN_UP),
         };
         let ended = self.parts.clock.now();
         let record =
@@ -252,8 +286,7 @@ impl Making<'_> {
         operation_ended(record.operation(shown));
     }
 
-    /// The reply, and whether it was ended because the time of its run was over.
-    async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Result<(ToolReply, bool), ToolError> {
+    async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Made {
         let (approved, input) = match &call.status {
             CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input, .. } => {
                 (approved_digest.as_deref(), input.as_ref())

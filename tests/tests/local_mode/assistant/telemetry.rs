@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -74,4 +75,36 @@ async fn calls_of_models_and_tools_have_spans_and_measurements_and_show_content_
             assert!(!has("/v1/metrics", content), "{content}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_given_up_has_a_span_that_says_so() {
+    let assistant = Assistant::hired().await;
+    let (url, sent) = collector().await;
+    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url.leak())];
+    let folder = assistant.folder();
+    let dormouse = Dormouse::start_in(assistant.place.path(), &["--workspace", &folder, "--no-tour"], &environment);
+    let wire = Wire::of(&dormouse);
+    let gives_up = async |task: &str, span: &str| {
+        let canceled = wire.post(&format!("/v1/tasks/{task}/cancel"), &format!("cancel-{task}"), &json!({})).await;
+        assert_eq!(canceled.0, 200, "{}", canceled.1);
+        for word in [span, "given_up"] {
+            let has = || sent.lock().expect("a lock").get("/v1/traces").is_some_and(|sent| sent.contains(word));
+            eventually(word, has).await;
+        }
+        sent.lock().expect("a lock").clear();
+    };
+
+    assistant.answers(|_| ScriptedTurn::saying("too late").after(Duration::from_secs(600)));
+    let task = assistant.send(&dormouse, "a room for Jedediah");
+    eventually("the model is asked", || !assistant.model.requests().is_empty()).await;
+    gives_up(&task, "openarmature.llm.complete").await;
+
+    assistant.answers(|_| ScriptedTurn::saying("").and_calling("book", json!({ "room": "4" }).to_string()));
+    assistant.office.tarry(600_000);
+    let task = assistant.send(&dormouse, "a room for Jedediah");
+    wire.task(&task, &WAITING).await;
+    assert_eq!(wire.answer(&task, None, json!({ "decision": "approve" })).await.0, 201);
+    eventually("the room is being booked", || !assistant.office.bookings().is_empty()).await;
+    gives_up(&task, "openarmature.tool.call").await;
 }
