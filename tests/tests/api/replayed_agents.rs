@@ -9,8 +9,8 @@ use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, ToolPart, graph};
 use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError,
-    ModelErrorCategory, ModelProvider, Response, StartedJob,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, FinishReason, Message,
+    ModelError, ModelErrorCategory, ModelProvider, Response, StartedJob,
 };
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_receipts::canonical;
@@ -221,6 +221,24 @@ async fn a_run_that_was_woken_by_agents_in_the_background_is_replayed_without_th
     let (world, session) = world(&agents).await;
     let task = run(&world, &session, "go").await;
     let task = at_end(&world, task).await;
+    ends_the_same(&world, &session, &task, || called(&models)).await;
+}
+
+#[tokio::test]
+async fn a_run_whose_model_miscalled_is_replayed_without_the_answer_that_was_lost() {
+    let model = ScriptedModel::new(|request| {
+        let told =
+            matches!(request.messages.last(), Some(Message::User { content }) if content.as_text().contains("lost"));
+        Ok(if told { answers("done") } else { Response { finish_reason: FinishReason::ToolCalls, ..answers("") } })
+    });
+    let models = [model.clone()];
+    let agents = [("helper", Agent::new(move |outside| graph(agent("helper", &model, outside))))];
+    let (world, session) = world(&agents).await;
+    let mut task = run(&world, &session, "go").await;
+    wake(&world, &task).await;
+    world.work().await;
+    task = world.get(&path_of(&task)).await;
+    assert_eq!(called(&models), 2);
     ends_the_same(&world, &session, &task, || called(&models)).await;
 }
 

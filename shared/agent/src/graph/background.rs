@@ -12,6 +12,7 @@ use dormouse_ports::model::{
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::context;
 use super::digest::of_value;
 use super::images;
 use super::model::millis;
@@ -79,6 +80,7 @@ async fn begin(
     let request_digest = of_value(request);
     let sent = images::taken(parts, run, request);
     let own = if matches!(sent, Cow::Owned(_)) { &in_words } else { &key };
+    let sent = context::advised(sent, run);
     let since = parts.clock.now();
     let mut handed = hand_over(parts, provider, &sent, own).await?;
     if let Err((error, _)) = &handed

@@ -1,5 +1,6 @@
 //! What a model is asked: instructions, conversation, tools.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::compact;
@@ -31,9 +32,6 @@ pub(crate) fn composed(
     if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| run.takes_over) {
         remind(&mut messages, reminder);
     }
-    if let Some(rest) = run.rest.as_ref().filter(|rest| !rest.advice.is_empty()) {
-        messages.push(Message::user(reminder(&rest.advice)));
-    }
     CompletionRequest {
         messages,
         tools: tools.for_model(),
@@ -55,6 +53,15 @@ fn remind(messages: &mut [Message], reminder: &str) {
         Some(Content::Blocks(blocks)) => blocks.insert(0, Block::text(text)),
         None => {}
     }
+}
+
+/// `sent`, with what the model is told where its last answer could not be used. That is no part of what it is asked: digests and
+/// replays are without it.
+pub(crate) fn advised<'r>(mut sent: Cow<'r, CompletionRequest>, run: &AgentRun) -> Cow<'r, CompletionRequest> {
+    if let Some(rest) = run.rest.as_ref().filter(|rest| !rest.advice.is_empty()) {
+        sent.to_mut().messages.push(Message::user(reminder(&rest.advice)));
+    }
+    sent
 }
 
 /// What a model is told beside what its user says: a memory of the session, a word of whoever runs it.

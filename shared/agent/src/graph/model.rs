@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
-    ModelErrorCategory, Response, RetryPolicy, Usage,
+    ModelErrorCategory, Response, RetryPolicy,
 };
 use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map, Shortfall};
 use futures::future::{Either, select};
@@ -128,15 +128,12 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         }
     };
     let answer = answer.map(|response| *response).or_else(mendable);
-    let mut response = match answer.map_err(Unusable::failed).and_then(|response| usable(parts, response)) {
+    let mut response = match answer.map_err(Unusable::failed).and_then(usable) {
         Ok(response) => response,
         Err(unusable) => {
-            let Unusable { error, paid, advice } = *unusable;
-            if let Some((usage, cost)) = paid {
-                run.usage = run.usage.and(usage, cost, duration_ms);
-            }
-            let rest =
-                rest(parts, &run, &error, ModelRest { advice: advice.to_owned(), jobs, ..ModelRest::default() }).await;
+            let Unusable { error, jobs: lost, advice } = *unusable;
+            let next = ModelRest { advice: advice.to_owned(), jobs: jobs + lost, ..ModelRest::default() };
+            let rest = rest(parts, &run, &error, next).await;
             return rest.map(|update| update.then(identity(parts)));
         }
     };
@@ -212,7 +209,7 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
     };
     let began = parts.clock.monotonic();
     let over = pin!(over);
-    let sent = images::taken(parts, run, request);
+    let sent = context::advised(images::taken(parts, run, request), run);
     let provider = &parts.model.provider;
     let asking = pin!(async {
         match provider.complete(&sent, &options).await {
@@ -426,15 +423,15 @@ fn mendable(mut error: ModelError) -> Result<Response, ModelError> {
 /// No answer that can stand in a conversation.
 struct Unusable {
     error: ModelError,
-    /// What it took and costs, where there is one.
-    paid: Option<(Usage, f64)>,
+    /// Jobs of the provider that it takes: another one would be the same.
+    jobs: u32,
     /// What the model is told before it is asked again; may be empty.
     advice: &'static str,
 }
 
 impl Unusable {
     fn failed(error: ModelError) -> Box<Self> {
-        Box::new(Self { error, paid: None, advice: "" })
+        Box::new(Self { error, jobs: 0, advice: "" })
     }
 }
 
@@ -446,20 +443,19 @@ const HOW_TO_CALL: &str = "Your last answer is lost: it was to call a tool, and 
     tools that there are, by their exact names, with arguments that are one JSON object.";
 
 /// An answer that can stand in a conversation.
-fn usable(parts: &AgentParts, mut response: Response) -> Result<Response, Box<Unusable>> {
-    let broken = |response: &Response, message: &str, advice| {
+fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
+    let broken = |message: &str, advice| {
         let error = ModelError::new(ModelErrorCategory::Unavailable, message);
-        let paid = Some((response.billed(), cost(parts.model.prices, response)));
-        Err(Box::new(Unusable { error, paid, advice }))
+        Err(Box::new(Unusable { error, jobs: 1, advice }))
     };
     if response.has_failed() {
-        return broken(&response, "the provider failed in the middle of its answer", "");
+        return broken("the provider failed in the middle of its answer", "");
     }
     // A thought alone answers nothing.
     let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();
     let is_miscalled = response.stop_word().is_some_and(|word| MISCALLED.contains(&word));
     if is_empty && is_miscalled {
-        return broken(&response, "the provider could not read the call of a tool that the model wrote", HOW_TO_CALL);
+        return broken("the provider could not read the call of a tool that the model wrote", HOW_TO_CALL);
     }
     // The answer is there, whatever the provider calls its end: asking again is paid and gives no other name.
     if response.finish_reason == FinishReason::Error && !is_empty {
@@ -470,7 +466,7 @@ fn usable(parts: &AgentParts, mut response: Response) -> Result<Response, Box<Un
     }
     // Models end with nothing more to say, behind calls of tools for example; asking again is paid and changes nothing.
     if is_empty && response.finish_reason == FinishReason::ToolCalls {
-        return broken(&response, "the model stopped to call tools, and calls none", HOW_TO_CALL);
+        return broken("the model stopped to call tools, and calls none", HOW_TO_CALL);
     }
     Ok(response)
 }
