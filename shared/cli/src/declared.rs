@@ -172,7 +172,7 @@ impl DeltaSink for ShownLive {
 }
 
 /// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests. Commands do not see `data`.
-fn tools(folder: &Path, data: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
+pub(crate) fn tools(folder: &Path, data: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
     // On this machine a secret is a variable of the environment.
     let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));
     let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()))?.hiding(data);

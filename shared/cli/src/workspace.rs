@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Subcommand;
 use dormouse_agent::workspace::{
@@ -13,12 +14,13 @@ use dormouse_agent::workspace::{
     Severity, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
+use dormouse_declared::{Presence, online};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
 use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::NATIVE_TOOLS;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::terminal::plain;
 pub(crate) use publish::{PublishArgs, PublishFailure};
@@ -28,7 +30,7 @@ pub(crate) use publish::{PublishArgs, PublishFailure};
 pub(crate) enum WorkspaceCommand {
     /// Say what is wrong with the definitions of a folder, with file and line. Exits with 3 where there is an error; a warning
     /// is none.
-    Check(WorkspaceArgs),
+    Check(CheckArgs),
     /// Show the agents, models and tools of a folder, and why something of it is disabled.
     Show(WorkspaceArgs),
     /// Publish a folder to a bucket: runs on AWS begin with it, what sleeps goes on with what it began with. Exits with 3
@@ -44,6 +46,16 @@ pub(crate) struct WorkspaceArgs {
     /// One JSON document instead of lines.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    looked_at: WorkspaceArgs,
+    /// Ask the providers whether they know key and model, and the servers of tools what they offer, too. Nothing is generated,
+    /// and no tool is called; servers that are commands are started. One that does not answer is an error.
+    #[arg(long)]
+    online: bool,
 }
 
 /// Reason for which a workspace cannot be looked at.
@@ -168,28 +180,50 @@ pub(crate) async fn workspace(asked: WorkspaceCommand) -> Result<ExitCode, Works
     }
 }
 
-async fn check(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
-    let workspace = opened(&asked.folder).await?;
+async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
+    let folder = &asked.looked_at.folder;
+    let workspace = opened(folder).await?;
+    let present = if asked.online { Some(asked_online(folder, &workspace).await?) } else { None };
+    let silent = present.iter().flatten().filter(|one| one.outcome.is_err()).count();
+    let is_sound = workspace.is_sound() && silent == 0;
     let mut out = io::stdout().lock();
-    if asked.json {
+    if asked.looked_at.json {
         let problems: Vec<Problem> = workspace.problems.iter().map(told).collect();
-        let told = json!({ "ok": workspace.is_sound(), "digest": workspace.digest, "problems": problems });
+        let mut told = json!({ "ok": is_sound, "digest": workspace.digest, "problems": problems });
+        if let Some(present) = &present {
+            told["online"] = present.iter().map(in_json).collect();
+        }
         writeln!(out, "{}", crate::terminal::json(&told, true))?;
     } else {
         tell_problems(&workspace, &mut out)?;
-        let agents = workspace.enabled_agents().count();
-        match workspace.is_sound() {
-            true if workspace.problems.is_empty() => {
-                writeln!(out, "{} of {} agents can run; nothing is wrong", agents, workspace.agents.len())?;
-            }
-            true => {
-                let warnings = workspace.problems.len();
-                writeln!(out, "{agents} of {} agents can run; {warnings} to look at above", workspace.agents.len())?;
-            }
-            false => writeln!(out, "{} of {} agents can run", agents, workspace.agents.len())?,
+        for one in present.iter().flatten() {
+            let said = one.outcome.as_ref().map_or_else(|reason| format!("error: {reason}"), Clone::clone);
+            writeln!(out, "{}", plain(&format!("{} `{}`: {said}", one.kind.as_str(), one.name)))?;
         }
+        let can_run = format!("{} of {} agents can run", workspace.enabled_agents().count(), workspace.agents.len());
+        let rest = match (workspace.problems.len(), silent) {
+            (0, 0) => "; nothing is wrong".to_owned(),
+            (warnings, 0) if workspace.is_sound() => format!("; {warnings} to look at above"),
+            (_, 0) => String::new(),
+            (_, silent) => format!("; {silent} of what was asked above did not answer as it should"),
+        };
+        writeln!(out, "{can_run}{rest}")?;
     }
-    Ok(if workspace.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// What the models and servers of tools of `workspace` in `folder` say when they are asked.
+async fn asked_online(folder: &Path, workspace: &Workspace) -> Result<Vec<Presence>, WorkspaceFailure> {
+    let tools = crate::declared::tools(folder, &crate::declared::data_of(folder))?;
+    Ok(online(workspace, &crate::declared::ports(Arc::new(tools), None)).await)
+}
+
+fn in_json(one: &Presence) -> Value {
+    let (kind, name) = (one.kind.as_str(), &one.name);
+    match &one.outcome {
+        Ok(said) => json!({ "kind": kind, "name": name, "ok": true, "said": said }),
+        Err(reason) => json!({ "kind": kind, "name": name, "ok": false, "error": reason }),
+    }
 }
 
 /// Writes a line for each problem.

@@ -14,6 +14,7 @@ mod hooks;
 mod keys;
 mod models;
 mod offer;
+mod online;
 mod own;
 mod published;
 mod reach;
@@ -34,6 +35,7 @@ use dormouse_ports::{Clock, Fetch, IdSource, Secrets, Sign};
 use dormouse_protocol::resource::AutonomyTier;
 
 pub use dormouse_ports::tool::ToolSources;
+pub use online::{Presence, PresenceKind, online};
 pub use own::{LentModels, OwnAgentsFrom, StoredAgents};
 pub use published::{PublishedAgents, PublishedFrom, Refresh, models_lent_by};
 use team::Staff;

@@ -27,13 +27,12 @@ impl ToolSources for NoTools {
 /// The sources of `workspace`; a `chat` workspace has none, even if its files declare some.
 pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &mut Vec<String>) -> Vec<ToolPart> {
     let acts = workspace.settings.kind == WorkspaceKind::Project;
-    let usable = |tool: &&ToolDefinition| tool.enabled && workspace.is_enabled(DefinitionKind::Tool, &tool.name);
     let mut parts = Vec::new();
     parts.extend(makes.native(&workspace.settings.skill_dirs).filter(|_| acts).map(native));
     if acts {
         parts.extend(actions(workspace, makes, left_out));
     }
-    for definition in workspace.tools.values().filter(|_| acts).filter(usable) {
+    for definition in usable_servers(workspace) {
         match makes.source(definition) {
             Ok(source) => parts.push(ToolPart {
                 name: definition.name.clone(),
@@ -45,6 +44,14 @@ pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &m
         }
     }
     parts
+}
+
+/// The definitions of servers of tools, and of HTTP tools, that agents of `workspace` may be offered.
+pub(crate) fn usable_servers(workspace: &Workspace) -> impl Iterator<Item = &ToolDefinition> {
+    let acts = workspace.settings.kind == WorkspaceKind::Project;
+    let usable =
+        move |tool: &&ToolDefinition| acts && tool.enabled && workspace.is_enabled(DefinitionKind::Tool, &tool.name);
+    workspace.tools.values().filter(usable)
 }
 
 /// The actions of `workspace` that can run.

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::bad_input::{UNASKED, results};
-use super::world::{Assistant, Wire};
+use super::world::{Assistant, Wire, command};
 use super::{DONE, Terminal};
 
 /// A server of tools that speaks the protocol by hand, so that it can break it.
@@ -195,6 +195,41 @@ async fn a_list_that_changes_in_a_run_counts_from_the_next_step_on() {
     assert_eq!((servant.asked("call change"), servant.asked("call grown")), (1, 1), "no call is repeated");
     assert_eq!(servant.asked("tools/list"), 2, "once, and once more when it had changed");
     assert_eq!(assistant.model.requests().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_is_told_whether_models_and_servers_are_there() {
+    let assistant = Assistant::hired().await;
+    let servant = Servant::hired().await;
+    assistant.is_served_by(&servant);
+    let check = |more: &[&str]| {
+        let folder = assistant.folder();
+        let told = command(&[&["workspace", "check", &folder, "--online"], more].concat());
+        (told.status.code(), String::from_utf8(told.stdout).expect("text"))
+    };
+    let (status, told) = check(&[]);
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("model `workspace/main`: answers\n") && told.contains("nothing is wrong"), "{told}");
+    assert!(told.contains("`: offers change, ") && told.contains("; `list_of_lies` is left out: "), "{told}");
+    assert_eq!(
+        (assistant.model.requests().len(), servant.asked("tools/call")),
+        (0, 0),
+        "nothing is generated or called"
+    );
+
+    assistant.write(
+        ".openharness/models/models.yaml",
+        &format!("main:\n  provider: openai-compatible\n  name: other\n  url: {}\n", assistant.model.base_url()),
+    );
+    assistant.write(".openharness/tools/settings.yaml", "gone: {url: http://127.0.0.1:9/mcp}\n");
+    let (status, told) = check(&[]);
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains("model `workspace/main`: error: the provider has no model `other`"), "{told}");
+    assert!(told.contains("tool server `gone`: error: ") && told.contains("; 2 of what was asked"), "{told}");
+    let (status, told) = check(&["--json"]);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let fine: Vec<_> = told["online"].as_array().expect("a list").iter().map(|one| &one["ok"]).collect();
+    assert_eq!((status, &told["ok"], fine), (Some(3), &json!(false), vec![&json!(false); 2]), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
