@@ -115,7 +115,7 @@ fn new_workspace(folder: &Path, template: &str) -> Result<(), NewError> {
     let models =
         models.map(|models| format!("  export OPENAI_API_KEY=...   or name another model in {folder}/{models}\n"));
     say(&format!(
-        "made {folder}: an agent in Markdown and YAML\n\n{}  dormouse workspace check {folder}\n  dormouse chat {folder}\n",
+        "made {folder}: an agent in Markdown and YAML\n\n{}  dormouse workspace check {folder} --online\n  dormouse chat {folder}\n",
         models.unwrap_or_default()
     ))
 }

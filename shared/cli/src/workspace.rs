@@ -2,7 +2,7 @@
 
 mod publish;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -214,6 +214,10 @@ async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
 
 /// What the models and servers of tools of `workspace` in `folder` say when they are asked.
 async fn asked_online(folder: &Path, workspace: &Workspace) -> Result<Vec<Presence>, WorkspaceFailure> {
+    let mut err = io::stderr();
+    if err.is_terminal() {
+        writeln!(err, "asking models and servers of tools; one that is fetched first may take a minute")?;
+    }
     let tools = crate::declared::tools(folder, &crate::declared::data_of(folder))?;
     Ok(online(workspace, &crate::declared::ports(Arc::new(tools), None)).await)
 }

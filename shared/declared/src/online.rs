@@ -11,8 +11,8 @@ use futures::future::{Either, join_all, select};
 
 use crate::{DeclaredPorts, models};
 
-/// Time in which each has to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time in which each has to answer; a command may fetch its server first.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What came of asking a model or a server of tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
