@@ -87,7 +87,7 @@ async fn begin(
         && images::are_refused(parts, &sent, error)
     {
         run.images_refused.clone_from(&parts.model.reference);
-        handed = hand_over(parts, provider, &images::in_words(request), &in_words).await?;
+        handed = hand_over(parts, provider, &images::in_words(&sent), &in_words).await?;
     }
     let (answer, jobs) = match handed {
         Ok((job, None)) => {

@@ -214,7 +214,7 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
     let asking = pin!(async {
         match provider.complete(&sent, &options).await {
             Err(error) if images::are_refused(parts, &sent, &error) => {
-                (provider.complete(&images::in_words(request), &options).await, true)
+                (provider.complete(&images::in_words(&sent), &options).await, true)
             }
             answer => (answer, false),
         }
@@ -454,7 +454,8 @@ fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
     // A thought alone answers nothing.
     let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();
     let is_miscalled = response.stop_word().is_some_and(|word| MISCALLED.contains(&word));
-    if is_empty && is_miscalled {
+    // What it says besides leads to the call.
+    if is_miscalled && response.message.tool_calls.is_empty() {
         return broken("the provider could not read the call of a tool that the model wrote", HOW_TO_CALL);
     }
     // The answer is there, whatever the provider calls its end: asking again is paid and gives no other name.

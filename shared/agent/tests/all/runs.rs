@@ -767,11 +767,12 @@ fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
 
 #[test]
 fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
-    for (word, finish) in [
-        ("MALFORMED_FUNCTION_CALL", FinishReason::Error),
-        ("UNEXPECTED_TOOL_CALL", FinishReason::Error),
-        ("malformed_tool_use", FinishReason::Error),
-        ("tool_use", FinishReason::ToolCalls),
+    for (word, finish, text) in [
+        ("MALFORMED_FUNCTION_CALL", FinishReason::Error, ""),
+        ("MALFORMED_FUNCTION_CALL", FinishReason::Error, "Let me look."),
+        ("UNEXPECTED_TOOL_CALL", FinishReason::Error, ""),
+        ("malformed_tool_use", FinishReason::Error, ""),
+        ("tool_use", FinishReason::ToolCalls, ""),
     ] {
         let model = ScriptedModel::new(move |request| {
             let told = request.messages.last().is_some_and(|last| match last {
@@ -779,7 +780,7 @@ fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
                 Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => false,
             });
             Ok(match (told, results(request).is_empty()) {
-                (false, true) => Response { finish_reason: finish, ..stopped_for(word, says("")) },
+                (false, true) => Response { finish_reason: finish, ..stopped_for(word, says(text)) },
                 (true, true) => calls(&[("c1", "look", json!({ "to": "ada" }))]),
                 (told, false) => says(if told { "told twice" } else { "done" }),
             })
