@@ -7,7 +7,7 @@ use std::time::Duration;
 use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{
     Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StoredImages, StreamLimits,
-    StreamSeats, WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
+    StreamSeats, WebhookKeys, WebhookParts, WorkspaceFiles, WorkspaceTemplates, Writes, webhook_graph,
 };
 use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, Clients, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
@@ -30,7 +30,7 @@ use crate::config::{Config, SecretsError};
 use crate::machine::LookedFor;
 use crate::sockets::FunctionCalls;
 use crate::workers::WorkerCalls;
-use crate::workspaces::{MakesOwnAgents, own, published};
+use crate::workspaces::{JoinsWorkspaces, WorkspaceParts, joined_by};
 
 /// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ pub async fn compose(
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Server, BootError> {
-    let Joined { app, wire, .. } = joined(shape(function, &config, Some(own)), config, telemetry, agents).await?;
+    let Joined { app, wire, .. } = joined(shape_of_turns(function, &config), config, telemetry, agents).await?;
     Ok(Server::new(app, wire))
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn boot_app(
     telemetry: Option<Telemetry>,
 ) -> Result<App, BootError> {
     let config = Config::from_env(function)?;
-    Ok(joined(shape(function, &config, Some(own)), config, telemetry, agents).await?.app)
+    Ok(joined(shape_of_turns(function, &config), config, telemetry, agents).await?.app)
 }
 
 /// The sockets of `agents` that the function `socket` holds on AWS, as the environment describes it.
@@ -112,7 +112,7 @@ pub async fn compose_sockets(
     agents: &Agents,
 ) -> Result<HeldSockets, BootError> {
     let own = config.sockets.clone().ok_or(BootError::NoSockets)?;
-    let shape = shape(Function::Socket, &config, None);
+    let shape = shape(Function::Socket, &config);
     let fetch = shape.fetch.clone();
     let access = config.access.clone();
     let table = config.table.clone();
@@ -135,26 +135,38 @@ pub async fn compose_sockets(
     }))
 }
 
-/// The shape of the server that `function` runs, with agents that files of workspaces declare where published ones are
-/// served: without these there is no model to lend, and nothing is asked of their files.
-fn shape(function: Function, config: &Config, own: Option<MakesOwnAgents>) -> ServerShape {
+/// The shape of the server that `function` runs, which makes turns: with agents of workspaces where published ones are served.
+/// Without these there is no model to lend, and nothing is asked of the files of others.
+fn shape_of_turns(function: Function, config: &Config) -> ServerShape {
+    let workspaces = config.workspaces.as_ref().map(|_| joined_by as JoinsWorkspaces);
+    ServerShape { workspaces, templates: Some(templates()), ..shape(function, config) }
+}
+
+/// The shape of the server that `function` runs, which makes no turns and no workspaces.
+fn shape(function: Function, config: &Config) -> ServerShape {
     let clients = config.access.clone().clients();
     let bus = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
     let reads_only = function == Function::Socket;
-    let own_agents = own.filter(|_| config.workspaces.is_some());
-    ServerShape { streams: streams(function), reads_only, own_agents, clients, bus, fetch }
+    let streams = streams(function);
+    ServerShape { streams, reads_only, workspaces: None, templates: None, clients, bus, fetch }
+}
+
+/// The templates that ship.
+pub(crate) fn templates() -> Arc<dyn WorkspaceTemplates> {
+    Arc::new(ServedTemplates::shipped())
 }
 
 /// Differences between the functions, and between them and a machine of one's own.
 pub(crate) struct ServerShape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
-    /// Makes the agents that files of workspaces declare, and that work in these files, where there are any. Who has none
-    /// holds no code of them.
-    pub(crate) own_agents: Option<MakesOwnAgents>,
+    /// Adds the agents of workspaces, where there are any. Who has none holds no code of models, tools and workspaces.
+    pub(crate) workspaces: Option<JoinsWorkspaces>,
+    /// What workspaces are begun with, where any are.
+    pub(crate) templates: Option<Arc<dyn WorkspaceTemplates>>,
     pub(crate) clients: Clients,
     pub(crate) bus: Arc<dyn EventBus>,
     /// All that is sent over HTTP by this process shares its connections, and the roots that it has read.
@@ -173,12 +185,12 @@ pub(crate) struct Joined {
 
 /// The application that the environment describes.
 pub(crate) async fn joined(
-    ServerShape { streams, reads_only, own_agents, clients, bus, fetch }: ServerShape,
+    ServerShape { streams, reads_only, workspaces, templates, clients, bus, fetch }: ServerShape,
     config: Config,
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Joined, BootError> {
-    let access = config.workspaces.is_some().then(|| config.access.clone());
+    let published = config.workspaces.map(|workspaces| (workspaces, config.access.clone()));
     let ses = config.access.clone();
     let kms = config.access.clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -215,23 +227,17 @@ pub(crate) async fn joined(
         }
         None => outside,
     };
-    let of_workspaces = config.workspaces.zip(access).map(|(workspaces, access)| {
-        Arc::new(published(workspaces, &access, &clients.parameters, fetch.clone(), outside.clone()))
-    });
-    let agents = match &of_workspaces {
-        Some(published) => agents.with_source(published.clone()),
+    let agents = match workspaces {
         None => agents,
-    };
-    let agents = match own_agents {
-        None => agents,
-        Some(own) => {
+        Some(join) => {
             let files = WorkspaceFiles {
                 records: store.clone(),
                 commits: store.clone(),
                 ids: Arc::new(RandomIds),
                 clock: clock.clone(),
             };
-            agents.with_own(own(of_workspaces.as_ref(), files, fetch.clone(), outside.clone()))
+            let (parameters, fetch, outside) = (clients.parameters.clone(), fetch.clone(), outside.clone());
+            join(agents, WorkspaceParts { published, parameters, files, fetch, outside })
         }
     };
     let agents = match &webhooks {
@@ -309,7 +315,7 @@ pub(crate) async fn joined(
         a2a: !reads_only,
         webhooks,
         secrets: vaults(config.vaults, &clients.parameters, &clock),
-        templates: Some(Arc::new(ServedTemplates::shipped())),
+        templates,
         ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
     };
     let limits = config.quotas.limits;

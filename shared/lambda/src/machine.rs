@@ -17,9 +17,9 @@ use dormouse_ports::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::boot::{BootError, Joined, ServerShape, joined};
+use crate::boot::{BootError, Joined, ServerShape, joined, templates};
 use crate::config::Config;
-use crate::workspaces::own;
+use crate::workspaces::joined_by;
 
 /// Calls for work that this process may take itself, and signals of our own that it delivers where there is no bus.
 pub type WorkQueue = mpsc::UnboundedReceiver<Value>;
@@ -59,8 +59,9 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
     };
     let bus = Arc::new(MachineBus { elsewhere, calls });
     let fetch = Arc::new(NetworkFetch::new());
-    let shape =
-        ServerShape { streams: StreamLimits::default(), reads_only: false, own_agents: Some(own), clients, bus, fetch };
+    let streams = StreamLimits::default();
+    let templates = Some(templates());
+    let shape = ServerShape { streams, reads_only: false, workspaces: Some(joined_by), templates, clients, bus, fetch };
     let Joined { app, wire, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
     Ok(Machine { server: Server::new(app, wire), sleepers: MachineStore(sleepers), work })
 }

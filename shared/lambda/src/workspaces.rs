@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::workspace::Platform;
-use dormouse_api::{Outside, WorkspaceAgents, WorkspaceFiles};
+use dormouse_api::{CompiledAgents, Outside, WorkspaceAgents, WorkspaceFiles};
 use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, RequestSigner, S3Objects, ToolsFunction};
 use dormouse_declared::{
     BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
@@ -20,8 +20,35 @@ use dormouse_tools::{DeclaredTools, Values};
 
 use crate::config::WorkspaceConfig;
 
+/// Adds the agents of workspaces to others: [`joined_by`]. Who holds none has no code of them.
+pub(crate) type JoinsWorkspaces = fn(CompiledAgents, WorkspaceParts) -> CompiledAgents;
+
+/// Parts that agents of workspaces are made with.
+pub(crate) struct WorkspaceParts {
+    /// The published workspaces that are served, if any are, and the role by which their bundles are read.
+    pub(crate) published: Option<(WorkspaceConfig, AwsAccess)>,
+    pub(crate) parameters: Parameters,
+    /// The files of workspaces that are kept in the table.
+    pub(crate) files: WorkspaceFiles,
+    pub(crate) fetch: Arc<dyn Fetch>,
+    pub(crate) outside: Outside,
+}
+
+/// `agents`, with those of published workspaces, and those that the files of workspaces declare.
+pub(crate) fn joined_by(agents: CompiledAgents, parts: WorkspaceParts) -> CompiledAgents {
+    let WorkspaceParts { published, parameters, files, fetch, outside } = parts;
+    let published = published.map(|(config, access)| {
+        Arc::new(self::published(config, &access, &parameters, fetch.clone(), outside.clone()))
+    });
+    let agents = match &published {
+        Some(published) => agents.with_source(published.clone()),
+        None => agents,
+    };
+    agents.with_own(own(published.as_ref(), files, fetch, outside))
+}
+
 /// The agents of the workspaces of `config`. Nothing is asked before one of them is.
-pub(crate) fn published(
+fn published(
     config: WorkspaceConfig,
     access: &AwsAccess,
     parameters: &Parameters,
@@ -68,12 +95,8 @@ pub(crate) fn published(
     })
 }
 
-/// Makes [the agents that the files of workspaces declare](own).
-pub(crate) type MakesOwnAgents =
-    fn(Option<&Arc<PublishedAgents>>, WorkspaceFiles, Arc<dyn Fetch>, Outside) -> Arc<dyn WorkspaceAgents>;
-
 /// The agents that the files of workspaces declare; the models of the `published` workspaces are lent to them.
-pub(crate) fn own(
+fn own(
     published: Option<&Arc<PublishedAgents>>,
     files: WorkspaceFiles,
     fetch: Arc<dyn Fetch>,
