@@ -149,7 +149,7 @@ impl fmt::Debug for FetchResponse {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The name of the host does not resolve.
-    #[error("the host cannot be found: {0}; check the address")]
+    #[error("the host cannot be found: {0}; check the address, and that of the proxy where one is set")]
     Dns(String),
     /// No connection to the host, or to the proxy.
     #[error("no connection to the host: {0}; check that it listens and that a proxy is set where one is needed")]
