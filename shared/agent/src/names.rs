@@ -15,18 +15,9 @@ pub(crate) const REMEMBER: &str = "Remember";
 /// The tools beside the native ones that no source but ours has.
 pub(crate) const OWN_TOOLS: [&str; 5] = [SKILL, RUN_ACTION, SWITCH, ASK, REMEMBER];
 
-/// The longest name that providers take.
-const LONGEST_NAME: usize = 64;
-
 /// True for the name of a native tool or one beside them, in upper or lower case.
 pub(crate) fn is_reserved(name: &str) -> bool {
     NATIVE_TOOLS.iter().chain(&OWN_TOOLS).any(|native| native.eq_ignore_ascii_case(name))
-}
-
-/// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.
-pub(crate) fn wire_name(name: &str) -> String {
-    let sound = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    name.chars().take(LONGEST_NAME).map(sound).collect()
 }
 
 /// The one of `names` that is most like `wanted`, if one is like it: in another case, or with a slip or two.

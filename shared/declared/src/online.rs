@@ -85,10 +85,10 @@ async fn servers_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presenc
 /// The tools that `source` offers, and those of it that no model can be offered.
 async fn offered(source: &dyn ToolSource) -> Result<String, String> {
     let listed = source.list().await.map_err(|error| error.message)?;
-    let names = |names: Vec<&str>| names.join(", ");
-    let mut said = match listed.as_slice() {
-        [] => "answers, and offers no tools".to_owned(),
-        listed => format!("offers {}", names(listed.iter().map(|tool| tool.name.as_str()).collect())),
+    let names: Vec<&str> = listed.iter().map(|tool| tool.name.as_str()).collect();
+    let mut said = match names.is_empty() {
+        true => "answers, and offers no tools".to_owned(),
+        false => format!("offers {}", names.join(", ")),
     };
     for (tool, reason) in source.left_out().await {
         said.push_str(&format!("; `{tool}` is left out: {reason}"));

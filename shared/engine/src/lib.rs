@@ -77,7 +77,7 @@ pub use observe::{
     OperationError, Origin, ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, ToolCallEvent,
     ToolCallFailedEvent, ToolRequest, drain_current_events,
 };
-pub use operation::{ObservedCall, ToolCallRecord, operation_ended, operations_are_observed};
+pub use operation::{GIVEN_UP, ObservedCall, ToolCallRecord, operation_ended, operations_are_observed};
 pub use prompt::{ActivePrompt, TokenBudget};
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,

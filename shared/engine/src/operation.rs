@@ -14,6 +14,9 @@ use crate::run::Attempts;
 /// Name of the span of a call of a tool (observability §5.5.11).
 const TOOL_CALL: &str = "openarmature.tool.call";
 
+/// Type of the error of a call that whoever made it gave up before it had an outcome.
+pub const GIVEN_UP: &str = "given_up";
+
 /// Tells the calls of this process apart.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 

@@ -35,4 +35,4 @@ pub use provider::{CallOptions, ModelIdentity, ModelProvider};
 pub use request::CompletionRequest;
 pub use response::{FinishReason, Response, Usage};
 pub use retry::{Reask, RetryPolicy};
-pub use tool::{Tool, ToolCall, ToolChoice};
+pub use tool::{Tool, ToolCall, ToolChoice, is_wire_name, wire_name};

@@ -4,9 +4,7 @@
 //! the call and for its result, and for the same id always. Models call tools that do not exist, by names that no provider
 //! takes back, such as `functions.search`.
 
-use std::collections::BTreeSet;
-
-use dormouse_ports::model::{CompletionRequest, Message, ToolCall};
+use dormouse_ports::model::{CompletionRequest, Message, Tool, ToolCall, is_wire_name, wire_name};
 use sha2::{Digest, Sha256};
 
 /// Ids that a wire takes; an empty one is taken by none.
@@ -23,6 +21,7 @@ impl IdRule {
     pub(crate) const ANY: Self = Self { longest: usize::MAX, is_plain: false };
 
     fn takes(self, id: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         !id.is_empty() && id.len() <= self.longest && (!self.is_plain || id.bytes().all(is_plain))
     }
 
@@ -54,43 +53,28 @@ impl IdRule {
     }
 }
 
-/// Bytes of the longest name of a tool.
-const LONGEST_NAME: usize = 64;
-
 /// True if `request` has an earlier call of a tool that is not offered, by a name that providers refuse.
 pub(crate) fn has_strange_names(request: &CompletionRequest) -> bool {
-    let is_strange = |call: &ToolCall| !is_name(&call.name) && request.tools.iter().all(|tool| tool.name != call.name);
     request.messages.iter().any(|message| match message {
-        Message::Assistant(message) => message.tool_calls.iter().any(is_strange),
+        Message::Assistant(message) => message.tool_calls.iter().any(|call| is_strange(call, &request.tools)),
         Message::System { .. } | Message::User { .. } | Message::Tool { .. } => false,
     })
 }
 
 /// Gives those calls names that providers take. A tool that is offered keeps its name, in calls too.
 pub(crate) fn tame_names(request: &mut CompletionRequest) {
-    let offered: BTreeSet<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    for message in &mut request.messages {
+    let CompletionRequest { messages, tools, .. } = request;
+    for message in messages {
         let Message::Assistant(message) = message else { continue };
-        for call in &mut message.tool_calls {
-            if !is_name(&call.name) && !offered.contains(call.name.as_str()) {
-                call.name = tamed(&call.name);
-            }
+        for call in message.tool_calls.iter_mut().filter(|call| is_strange(call, tools)) {
+            call.name = match call.name.trim() {
+                "" => "unnamed".to_owned(),
+                name => wire_name(name),
+            };
         }
     }
 }
 
-fn is_name(name: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_plain)
-}
-
-fn tamed(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii() && is_plain(c as u8) { c } else { '_' };
-    match name.trim() {
-        "" => "unnamed".to_owned(),
-        name => name.chars().take(LONGEST_NAME).map(plain).collect(),
-    }
-}
-
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+fn is_strange(call: &ToolCall, offered: &[Tool]) -> bool {
+    !is_wire_name(&call.name) && offered.iter().all(|tool| tool.name != call.name)
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dormouse_engine::{Operation, OperationError, operation_ended, operations_are_observed};
+use dormouse_engine::{GIVEN_UP, Operation, OperationError, operation_ended, operations_are_observed};
 use dormouse_ports::Clock;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallEvent, CallObserver, CallOptions, CompletionRequest,
@@ -14,9 +14,6 @@ use jiff::Timestamp;
 
 use crate::telemetry::{Attributes, SPAN_NAME, TelemetryOptions, begun, ended};
 use crate::told::ToldCall;
-
-/// Type of the error of an attempt that whoever asked gave up.
-const GIVEN_UP: &str = "given_up";
 
 /// A model each attempt at which is told as an operation of the node that asks it, so that there is a span of it; observers that
 /// read calls get typed events besides. Where nothing observes the invocation it costs nothing.
@@ -163,11 +160,10 @@ impl SpanReporter {
 impl Drop for SpanReporter {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((attributes, started)) = running {
+        if let Some(running) = running {
             let message = "the call was given up: its run was canceled, or had no more time".to_owned();
-            let error = Some(OperationError { kind: GIVEN_UP.to_owned(), category: None, message });
-            let ended = self.clock.now();
-            operation_ended(Operation { name: SPAN_NAME, is_remote: true, attributes, error, started, ended });
+            let error = OperationError { kind: GIVEN_UP.to_owned(), category: None, message };
+            told(running, Some(error), self.clock.now());
         }
     }
 }
@@ -202,6 +198,9 @@ fn tell(
         let category = error.category.category();
         OperationError { kind: category.as_str().to_owned(), category: Some(category), message: error.message.clone() }
     });
-    let attributes = ended(begun, result, options);
-    operation_ended(Operation { name: SPAN_NAME, is_remote: true, attributes, error, started, ended: now });
+    told((ended(begun, result, options), started), error, now);
+}
+
+fn told((attributes, started): (Attributes, Timestamp), error: Option<OperationError>, ended: Timestamp) {
+    operation_ended(Operation { name: SPAN_NAME, is_remote: true, attributes, error, started, ended });
 }

@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, ObservedCall, ToolCallRecord, Update, operation_ended, operations_are_observed};
+use dormouse_engine::{
+    GIVEN_UP, NodeError, ObservedCall, ToolCallRecord, Update, operation_ended, operations_are_observed,
+};
 use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
@@ -189,9 +191,6 @@ fn may_run(call: &PlannedCall) -> bool {
 /// The reply, and whether it was ended because the time of its run was over.
 type Made = Result<(ToolReply, bool), ToolError>;
 
-/// Type and text of the error of a call that its run gave up, for observers.
-const GIVEN_UP: (&str, &str) = ("given_up", "the call was given up: its run was canceled");
-
 /// A call that observers are told of in any case: when it has an outcome, or when it is given up.
 struct Underway<'m> {
     making: Making<'m>,
@@ -275,7 +274,7 @@ impl Making<'_> {
             }
             Some(Ok(_)) => Ok(&text),
             Some(Err(error)) => Err((error.kind.as_str(), error.message.as_str())),
-            None => Err(GIVEN_UP),
+            None => Err((GIVEN_UP, "the call was given up: its run was canceled")),
         };
         let ended = self.parts.clock.now();
         let record =

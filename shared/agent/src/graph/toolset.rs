@@ -12,8 +12,9 @@ use serde_json::{Number, Value};
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
-use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of, wire_name};
+use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of};
 use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
+use dormouse_ports::model::wire_name;
 
 /// Tools of a source that are named as left out.
 const MOST_LEFT_OUT: usize = 20;

@@ -20,7 +20,8 @@ use super::skill::SkillDefinition;
 use super::tools;
 use super::yaml::{self, NodeValue, YamlEntry, YamlNode};
 use super::{Platform, Workspace};
-use crate::names::{is_reserved, nearest, wire_name};
+use crate::names::{is_reserved, nearest};
+use dormouse_ports::model::wire_name;
 
 /// Bytes of one file of definitions.
 pub const FILE_LIMIT: u64 = 256 * 1024;

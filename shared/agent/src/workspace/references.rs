@@ -15,7 +15,8 @@ use super::problem::{DefinitionKind, DefinitionName, FileProblems, Places};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
-use crate::names::{OWN_TOOLS, nearest, slip_of, wire_name};
+use crate::names::{OWN_TOOLS, nearest, slip_of};
+use dormouse_ports::model::wire_name;
 
 const PROMPTS: &str = ".openharness/prompts.yaml";
 

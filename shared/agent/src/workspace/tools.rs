@@ -5,7 +5,8 @@ use super::action::schema;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
-use crate::names::{is_reserved, nearest, wire_name};
+use crate::names::{is_reserved, nearest};
+use dormouse_ports::model::wire_name;
 
 /// The entry `name` of `.openharness/tools/settings.yaml`.
 pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {

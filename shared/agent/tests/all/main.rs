@@ -2,6 +2,7 @@
 
 mod agents;
 mod agents_crashes;
+mod answers;
 mod background;
 mod bundle;
 mod cast;

@@ -95,6 +95,21 @@ impl From<ToolChoice> for Spelled {
     }
 }
 
+/// The longest name of a tool that all providers take, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// The name under which a model calls the tool `name`: providers take up to 64 letters and digits of ASCII, `_` and `-`.
+pub fn wire_name(name: &str) -> String {
+    let sound = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().take(LONGEST_NAME).map(sound).collect()
+}
+
+/// True if providers take `name` as it is.
+pub fn is_wire_name(name: &str) -> bool {
+    let is_sound = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_sound)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -1,0 +1,127 @@
+//! Answers that are none, or not whole: what the run makes of them, and what they cost.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::cast::{ScriptedModel, calls, contents, message, results, says};
+use crate::runs::{MATTER, bed, mailer};
+use dormouse::json;
+use dormouse_ports::model::{Block, FinishReason, Message, Response};
+
+#[test]
+fn an_empty_answer_ends_the_run_and_is_paid_once() {
+    let model = ScriptedModel::new(|request| {
+        Ok(if results(request).is_empty() { calls(&[("c1", "look", json!({ "to": "x" }))]) } else { says("") })
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    let state = bed.status(&run).completed();
+    assert_eq!(state["reason"], "completed");
+    assert_eq!(state["messages"].as_array().unwrap().last().unwrap()["role"], "assistant");
+    assert_eq!(model.calls(), 2);
+}
+
+/// An answer that stopped for a reason that only its provider knows.
+fn stopped_for(word: &str, mut answer: Response) -> Response {
+    answer.finish_reason = FinishReason::Error;
+    answer.raw = json!({ "stop_reason": word });
+    answer
+}
+
+#[test]
+fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).last() {
+            None => stopped_for("eos", calls(&[("c1", "look", json!({ "to": "ada" }))])),
+            Some(result) => stopped_for("weird", says(&format!("done: {result}"))),
+        })
+    });
+    let mut first = bed(MATTER, &model, &mailer());
+    let run = first.start("helper", message("look it up"));
+    let state = first.status(&run).completed();
+    assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done: look to \"ada\""));
+    assert_eq!((model.calls(), &state["reason"]), (2, &json!("completed")));
+    assert_eq!(state["usage"]["completion_tokens"], json!(20), "both answers are counted");
+
+    let model = ScriptedModel::new(|_| Ok(stopped_for("OTHER", says(""))));
+    let mut second = bed(MATTER, &model, &mailer());
+    let run = second.start("helper", message("look it up"));
+    let state = second.status(&run).completed();
+    assert_eq!((model.calls(), &state["reason"]), (1, &json!("no_answer")));
+    assert_eq!(
+        (&state["usage"]["prompt_tokens"], &state["dormouse_shortfall"]["code"]),
+        (&json!(100), &json!("no_answer"))
+    );
+}
+
+#[test]
+fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
+    for (word, finish, text) in [
+        ("MALFORMED_FUNCTION_CALL", FinishReason::Error, ""),
+        ("MALFORMED_FUNCTION_CALL", FinishReason::Error, "Let me look."),
+        ("UNEXPECTED_TOOL_CALL", FinishReason::Error, ""),
+        ("malformed_tool_use", FinishReason::Error, ""),
+        ("tool_use", FinishReason::ToolCalls, ""),
+    ] {
+        let model = ScriptedModel::new(move |request| {
+            let told = request.messages.last().is_some_and(|last| match last {
+                Message::User { content } => content.as_text().contains("the call could not be read"),
+                Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => false,
+            });
+            Ok(match (told, results(request).is_empty()) {
+                (false, true) => Response { finish_reason: finish, ..stopped_for(word, says(text)) },
+                (true, true) => calls(&[("c1", "look", json!({ "to": "ada" }))]),
+                (told, false) => says(if told { "told twice" } else { "done" }),
+            })
+        });
+        let mut bed = bed(MATTER, &model, &mailer());
+        let run = bed.start("helper", message("look it up"));
+        bed.pass(Duration::from_secs(60));
+        let state = bed.status(&run).completed();
+        assert_eq!((model.calls(), &state["reason"]), (3, &json!("completed")), "{word}");
+        assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done"), "{word}: told once");
+        assert_eq!(
+            contents(&state, "user"),
+            ["look it up"],
+            "{word}: the word to the model stands in one request alone"
+        );
+    }
+}
+
+#[test]
+fn a_thought_alone_is_no_answer() {
+    for (finish, asked, reason) in [(FinishReason::Error, 1, "no_answer"), (FinishReason::ToolCalls, 2, "completed")] {
+        let answers = Mutex::new(vec![says("done"), {
+            let mut thought = says("");
+            thought.message.content = vec![Block::Thinking { text: "hm".to_owned(), signature: None }].into();
+            Response { finish_reason: finish, raw: json!({ "stop_reason": "weird" }), ..thought }
+        }]);
+        let model = ScriptedModel::new(move |_| Ok(answers.lock().unwrap().pop().expect("an answer")));
+        let mut bed = bed(MATTER, &model, &mailer());
+        let run = bed.start("helper", message("look it up"));
+        bed.pass(Duration::from_secs(60));
+        assert_eq!((model.calls(), &bed.status(&run).completed()["reason"]), (asked, &json!(reason)), "{finish:?}");
+    }
+}
+
+#[test]
+fn what_caches_had_and_what_the_model_thought_is_paid() {
+    // Gemini has thoughts in the total alone; Anthropic counts caches apart.
+    let mut thought = calls(&[("c1", "look", json!({ "to": "ada" }))]);
+    thought.usage.total_tokens = Some(5_110);
+    thought.raw = json!({ "usageMetadata": { "thoughtsTokenCount": 5_000 } });
+    let mut cached = says("done");
+    cached.usage.total_tokens = Some(110);
+    let counters = json!({ "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 2_000,
+        "cache_creation_input_tokens": 300 });
+    cached.raw = json!({ "usage": counters });
+    let model = ScriptedModel::playing(vec![Ok(thought), Ok(cached)]);
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    let state = bed.status(&run).completed();
+    let usage = &state["usage"];
+    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(2_500), &json!(5_020)));
+    // Prices are 1, 2 and, for what a cache had, 0.5 per million.
+    let cost = usage["cost"].as_f64().unwrap();
+    assert!((cost - (500.0 + 2_000.0 * 0.5 + 5_020.0 * 2.0) / 1e6).abs() < 1e-9, "{cost}");
+}
