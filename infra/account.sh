@@ -20,3 +20,29 @@ account=$(cut -f 1 <<<"$identity")
 # All are used by the scripts that source this. The partition is `aws` but in China and in the regions of governments.
 # shellcheck disable=SC2034
 stack="dormouse-$STAGE" partition=$(cut -f 2 <<<"$identity" | cut -d : -f 2) bucket="dormouse-artifacts-$account-$region" secrets="/dormouse/$STAGE"
+
+# look: finds out what the stack is, for those below. `state` is its state, and empty where CloudFormation itself says that there is
+# no such stack. Whatever else goes wrong is no "none": who takes it for that makes secrets anew and loses settings.
+look() {
+    if described=$(aws cloudformation describe-stacks --stack-name "$stack" --output text --query "Stacks[0].[['state', StackStatus],
+        ['protected', to_string(EnableTerminationProtection)], Parameters[].['parameter', ParameterKey, ParameterValue],
+        Outputs[].['output', OutputKey, OutputValue], Tags[].['tag', Key, Value]]" 2>&1); then
+        state=$(told state)
+        [ -n "$state" ] || fail "nobody tells what the stack $stack is: $described"
+    elif [[ $described = *ValidationError*"does not exist"* ]]; then
+        described='' state=''
+    else
+        fail "nobody tells whether there is a stack $stack (cloudformation:DescribeStacks). Begin again when this works:" \
+            "aws cloudformation describe-stacks --stack-name $stack. $described"
+    fi
+}
+# told KIND NAME: what it is in the stack; nothing where there is none.
+told() {
+    if [ $# = 1 ]; then
+        awk -F '\t' -v kind="$1" '$1 == kind { print $2 }' <<<"$described"
+    else
+        awk -F '\t' -v kind="$1" -v name="$2" '$1 == kind && $2 == name { print $3 }' <<<"$described"
+    fi
+}
+# standing PARAMETER: what it is set to.
+standing() { told parameter "$1"; }

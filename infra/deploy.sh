@@ -87,14 +87,9 @@ for word in ${ROTATE:-} ${RETIRE:-}; do
     [[ $word =~ ^(callback-secret|signal-key)$ ]] || fail "ROTATE and RETIRE take callback-secret and signal-key, not $word"
 done
 
-exists=no
-if aws cloudformation describe-stacks --stack-name "$stack" >/dev/null 2>&1; then exists=yes; fi
-# standing PARAMETER: what it is set to in the stack; nothing where there is none.
-standing() {
-    [ "$exists" = yes ] || return 0
-    aws cloudformation describe-stacks --stack-name "$stack" --output text \
-        --query "Stacks[0].Parameters[?ParameterKey=='$1'].ParameterValue | [0]" | sed 's/^None$//'
-}
+look
+exists=yes
+[ -n "$state" ] || exists=no
 store=$(standing SecretStore)
 store=${store:-${SECRET_STORE:-parameter-store}}
 [ "${SECRET_STORE:-$store}" = "$store" ] ||
@@ -330,7 +325,7 @@ deploy() {
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
         --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"} ||
-        { changing && settled && [ "$(exists=yes standing Release)" = "$release" ]; } ||
+        { changing && settled && look && [ "$(standing Release)" = "$release" ]; } ||
         fail "the deployment failed: aws cloudformation describe-stack-events --stack-name $stack tells why"
 }
 
@@ -418,7 +413,7 @@ esac
 
 aws cloudformation describe-stacks --stack-name "$stack" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' --output text
-exists=yes
+look
 [ -n "$(standing AlarmEmail)$(standing AlarmTopicArn)" ] || say "nobody is told of alarms: ALARM_EMAIL or ALARM_TOPIC_ARN says who is"
 if [ "$store" = secrets-manager ]; then
     say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \

@@ -6,34 +6,27 @@ cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
 
-output() {
-    aws cloudformation describe-stacks --stack-name "$stack" --output text \
-        --query "Stacks[0].Outputs[?OutputKey=='$1'].OutputValue | [0]"
-}
-bus=$(output BusName) || fail "there is no stack $stack in account $account, region $region"
-table=$(output TableName)
-bundles=$(output WorkspaceBucket)
-parameter() {
-    aws cloudformation describe-stacks --stack-name "$stack" --output text \
-        --query "Stacks[0].Parameters[?ParameterKey=='$1'].ParameterValue | [0]"
-}
+look
+[ -n "$state" ] || fail "there is no stack $stack in account $account, region $region"
+bus=$(told output BusName)
+table=$(told output TableName)
+bundles=$(told output WorkspaceBucket)
 # Both are read by secrets.sh.
 # shellcheck disable=SC2034
-store=$(parameter SecretStore) key=''
+store=$(standing SecretStore) key=''
 # shellcheck source-path=SCRIPTDIR source=secrets.sh
 . ./secrets.sh
-protected=$(aws cloudformation describe-stacks --stack-name "$stack" --query 'Stacks[0].EnableTerminationProtection' --output text)
-[[ $protected != [Tt]rue ]] || fail "the stack $stack is protected; deploy it with PROTECTED=no first"
+[ "$(told protected)" != true ] || fail "the stack $stack is protected; deploy it with PROTECTED=no first"
 
 # Without the stack nobody could begin this again: what cannot be listed is told while everything stands.
 rules=$(aws events list-rules --event-bus-name "$bus" --query 'Rules[].Name' --output text) ||
     fail "nobody tells which rules $bus has (events:ListRules): nothing was removed"
 find_secrets
-if [ "$bundles" != None ] && ! said=$(aws s3api head-bucket --bucket "$bundles" 2>&1 >/dev/null); then
+if [ -n "$bundles" ] && ! said=$(aws s3api head-bucket --bucket "$bundles" 2>&1 >/dev/null); then
     [[ $said = *404* || $said = *NoSuchBucket* ]] || fail "nobody tells whether there is a bucket $bundles: nothing was removed. $said"
-    bundles=None
+    bundles=''
 fi
-if [ "$bundles" != None ]; then
+if [ -n "$bundles" ]; then
     aws s3api list-object-versions --bucket "$bundles" --max-items 1 >/dev/null ||
         fail "nobody tells what is in $bundles (s3:ListBucketVersions): nothing was removed"
 fi
@@ -59,7 +52,7 @@ aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled
 aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
-if [ "$bundles" != None ]; then
+if [ -n "$bundles" ]; then
     say "removing the bundles in $bundles"
     # Every version of them: a bucket with one left cannot be removed.
     for kind in Versions DeleteMarkers; do

@@ -19,12 +19,10 @@ cd "$(dirname "$0")"
 . ./changes.sh
 
 usage() { fail "restore.sh takes: stop, table TIME, adopt TABLE or start"; }
-stack_says() {
-    aws cloudformation describe-stacks --stack-name "$stack" --output text --query "Stacks[0].$1"
-}
-parameter() { stack_says "Parameters[?ParameterKey=='$1'].ParameterValue | [0]"; }
-table=$(stack_says "Outputs[?OutputKey=='TableName'].OutputValue | [0]") ||
-    fail "there is no stack $stack in account $account, region $region"
+look
+[ -n "$state" ] || fail "there is no stack $stack in account $account, region $region"
+table=$(told output TableName)
+[ -n "$table" ] || fail "the stack $stack is $state, and has no table"
 
 # find_functions: whatever functions the stack has, Inbound, Signal and so on. One that is not found goes on with the old table.
 functions=()
@@ -53,16 +51,16 @@ stop() {
 # running: for how many seconds a turn may go on that runs when its function is stopped.
 running() {
     local turn
-    turn=$(parameter TurnSeconds)
-    echo "${SETTLE_SECONDS:-$((${turn/None/150} + 5))}"
+    turn=$(standing TurnSeconds)
+    echo "${SETTLE_SECONDS:-$((${turn:-150} + 5))}"
 }
 
 start() {
     local most
     say "starting the functions of $stack"
     for function in "${functions[@]}"; do
-        most=$(parameter "${function}Concurrency")
-        if [ "${most/None/0}" = 0 ]; then
+        most=$(standing "${function}Concurrency")
+        if [ "${most:-0}" = 0 ]; then
             aws lambda delete-function-concurrency --function-name "$(function_name "$function")"
         else
             aws lambda put-function-concurrency --function-name "$(function_name "$function")" \
@@ -88,9 +86,8 @@ restore() {
 # is served meanwhile, and one table would be used beside the other. The capacity that the stack names is that of a table
 # which it makes.
 adopt() {
-    local name names arguments=()
-    names=$(stack_says 'Parameters[].ParameterKey') || fail "nobody tells the parameters of $stack: it was not changed"
-    for name in $names; do
+    local name arguments=()
+    for name in $(told parameter); do
         case "$name" in
             TableArn) arguments+=("ParameterKey=TableArn,ParameterValue=$1") ;;
             Release) arguments+=("ParameterKey=Release,ParameterValue=adopted-$(date -u +%Y%m%dT%H%M%SZ)") ;;
@@ -134,7 +131,7 @@ case "${1:-}" in
             fail "there is no table $2 in account $account, region $region"
         find_functions
         settings "$2"
-        rollout=$(parameter Rollout) capacity=$(parameter ReadCapacity) most=$(parameter ReadCapacityMost)
+        rollout=$(standing Rollout) capacity=$(standing ReadCapacity) most=$(standing ReadCapacityMost)
         # Whatever were written to the old table meanwhile would be lost.
         stopped=yes
         stop
@@ -149,10 +146,10 @@ case "${1:-}" in
         start
         stopped=no
         say "adopted. The table before is $table: nothing uses it, and nothing removes it"
-        not_set "$2" "$(parameter KmsKeyArn | sed 's/^None$//')"
-        [ "${capacity/None/0}" = 0 ] ||
+        not_set "$2" "$(standing KmsKeyArn)"
+        [ "${capacity:-0}" = 0 ] ||
             say "READ_CAPACITY and the like were those of the table before ($capacity, up to $most), and count no more"
-        [ "${rollout/None/AtOnce}" = AtOnce ] ||
+        [ "${rollout:-AtOnce}" = AtOnce ] ||
             say "next: ROLLOUT=$rollout with the next deployment; this one was made at once, and so are others until then"
         say "next: dormouse letters --stack $stack, and hand back what was put aside meanwhile"
         say "next: dormouse keys list --table $2, and revoke again the keys that were revoked since then"

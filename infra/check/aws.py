@@ -18,11 +18,12 @@ def option(name, default=None):
 
 
 def text(value):
-    if isinstance(value, list):
-        rows = [value] if not any(isinstance(one, list) for one in value) else value
-        return "\n".join("\t".join(text(one) for one in row) for row in rows)
     if isinstance(value, dict):
         return "\t".join(text(one) for one in value.values())
+    if isinstance(value, list) and any(isinstance(one, list) for one in value):
+        return "\n".join(text(one) for one in value if one != [])
+    if isinstance(value, list):
+        return "\t".join(text(one) for one in value)
     return str(value)
 
 
@@ -57,7 +58,10 @@ def update(parameters):
 service, action = sys.argv[1:3]
 command = f"{service} {action}"
 account["calls"].append(sys.argv[1:])
-# A command, or one of its calls: `ssm get-parameters NAME`.
+# A command, or one of its calls: `ssm get-parameters NAME`. One that is throttled is so once.
+if command in account["throttled"]:
+    account["throttled"].remove(command)
+    end(failure=f"An error occurred (Throttling) when calling {command}: Rate exceeded")
 if any(set(one.split()) <= set(sys.argv[1:]) for one in account["fails"]):
     end(failure=f"An error occurred when calling {command}")
 
@@ -123,14 +127,15 @@ if command == "lambda delete-function-concurrency":
     end()
 if command == "cloudformation describe-stacks":
     if not account["stack"]:
-        end(failure="An error occurred (ValidationError): Stack does not exist")
+        end(failure=f"An error occurred (ValidationError) when calling {command}: Stack with id {option('--stack-name')} does not exist")
     stack = account["stack"]
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in stack["Parameters"].items()]
     outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}, {"OutputKey": "BusName", "OutputValue": "dormouse-dev"}]
     outputs.append({"OutputKey": "WorkspaceBucket", "OutputValue": "bundles"})
     if account.get("updated") and account["becomes"]:
         stack["StackStatus"] = account["becomes"].pop(0)
-    end({"Stacks": [{"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}]})
+    known = {"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}
+    end({"Stacks": [known]})
 if command == "cloudformation list-stack-resources":
     kind = "AWS::Lambda::Function"
     functions = [{"ResourceType": kind, "LogicalResourceId": name} for name in account["stack"]["Functions"]]

@@ -23,7 +23,7 @@ class Account:
         self.place = self.folder / "account.json"
         fresh = {"stack": None, "secrets": {}, "tables": {}, "concurrency": {}, "alarms": [], "limit": 1000}
         fresh |= {"rules": [], "objects": []}
-        self.write(fresh | {"calls": [], "fails": [], "becomes": []} | known)
+        self.write(fresh | {"calls": [], "fails": [], "throttled": [], "becomes": []} | known)
         for name in ("inbound", "signal", "stream", "wakeup", "sweep"):
             (self.folder / f"{name}.zip").write_text(name)
         programs = self.folder / "bin"
@@ -257,6 +257,15 @@ class AnotherTable(Scripts):
 
 
 class Deployment(Scripts):
+    def test_a_stack_that_cannot_be_looked_at_is_not_taken_for_none(self):
+        account = self.deployed(SecretStore="secrets-manager", SignalConcurrency="300")
+        before = account.read()
+        for script, arguments in (("deploy.sh", ()), ("destroy.sh", ()), ("restore.sh", ("stop",))):
+            account.now(throttled=["cloudformation describe-stacks"])
+            said = self.refused(account.run(script, *arguments, YES="1"), "nobody tells whether there is a stack dormouse-dev")
+            self.assertIn("Rate exceeded", said)
+        self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was written")
+
     def test_steps_are_refused_while_an_alarm_is_raised_that_would_take_them_back(self):
         account = self.deployed(Rollout="LambdaCanary10Percent5Minutes")
         account.now(alarms=["dormouse-dev-two-InboundRolloutAlarm-1", "dormouse-dev-SweepAlarm-1"])
