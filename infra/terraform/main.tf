@@ -36,7 +36,7 @@ locals {
   template  = coalesce(var.template, "${path.module}/../template.yaml")
   functions = concat(["inbound", "signal", "stream", "wakeup"], var.tools == "enabled" ? ["tools"] : [], var.sockets == "enabled" ? ["socket"] : [])
   build     = substr(sha256(join("", [for name in local.functions : filesha256("${var.zips}/${name}.zip")])), 0, 16)
-  prefix    = "${var.name}/${local.build}"
+  prefix    = "${var.name}/${local.build}-${terraform_data.place.id}"
 
   # A parameter that is not given keeps the default of the template.
   chosen = { for name, value in local.given : name => tostring(value) if value != null }
@@ -45,6 +45,13 @@ locals {
   release = substr(sha256(jsonencode([filesha256(local.template), local.build, local.chosen])), 0, 16)
 }
 
+# A build that is deployed again, after another one that failed, has a place of its own: what is removed of the one place is not in
+# the other.
+resource "terraform_data" "place" {
+  triggers_replace = local.build
+}
+
+# The zips of the build before go when the stack has moved, and stay where it has not: CloudFormation takes them when it goes back.
 resource "aws_s3_object" "function" {
   for_each = toset(local.functions)
 
@@ -52,6 +59,10 @@ resource "aws_s3_object" "function" {
   key         = "${local.prefix}/${each.key}.zip"
   source      = "${var.zips}/${each.key}.zip"
   source_hash = filesha256("${var.zips}/${each.key}.zip")
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # It is larger than what CloudFormation takes in a request.

@@ -44,10 +44,14 @@ async function main() {
     for (const block of blocks.locals ?? []) Object.keys(block).forEach((local) => declared.locals.add(local));
     for (const kind of ["resource", "data"]) {
       for (const [type, named] of Object.entries(blocks[kind] ?? {})) {
-        if (!type.startsWith("aws_")) faults.push(`${kind} ${type} is of no provider that versions.tf asks for`);
+        if (!type.startsWith("aws_") && type !== "terraform_data") faults.push(`${kind} ${type} is of no provider that versions.tf asks for`);
         const into = kind === "data" ? declared.data : declared.resources;
         Object.keys(named).forEach((one) => into.add(`${type}.${one}`));
       }
+    }
+    // A stack that goes back looks for them.
+    for (const [zips] of Object.values(blocks.resource?.aws_s3_object ?? {})) {
+      if (zips.for_each && !zips.lifecycle?.[0]?.create_before_destroy) faults.push(`${name} removes zips before the stack has moved`);
     }
     for (const [output, [block]] of Object.entries(blocks.output ?? {})) {
       if (!block.description) faults.push(`output ${output} has no description`);
@@ -57,7 +61,7 @@ async function main() {
   compare("local", declared.locals, referred(all, "local"));
   const data = [...all.matchAll(/\bdata\.(aws_[a-z_0-9]+\.[a-z_0-9]+)/g)].map((found) => found[1]);
   compare("data", declared.data, new Set(data));
-  const resources = [...all.matchAll(/(?<!data\.)\b(aws_[a-z_0-9]+\.[a-z_0-9]+)/g)].map((found) => found[1]);
+  const resources = [...all.matchAll(/(?<!data\.)\b((?:aws_[a-z_0-9]+|terraform_data)\.[a-z_0-9]+)/g)].map((found) => found[1]);
   compare("resource", declared.resources, new Set(resources));
   if (files.length < 4 || declared.variable.size < 10) faults.push(`${folder} does not hold the module`);
 }
