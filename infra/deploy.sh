@@ -59,7 +59,10 @@
 #                  are accepted: those have to be retired first
 #   RETIRE         `callback-secret`, `signal-key` or both: those before are refused from now on
 #   SECRET_STORE   parameter-store (the default) or secrets-manager; of a new stack
-#   KMS_KEY_ARN    the key of your own that encrypts everything
+#   KMS_KEY_ARN    the key of your own that encrypts table, queues, logs, alarms, environments and new secrets. Where there was
+#                  another one, that one stays in EARLIER_KMS_KEY_ARNS
+#   EARLIER_KMS_KEY_ARNS          keys that the functions may use besides, separated by commas; `-` when nothing is encrypted with
+#                  them any more (infra/README.md tells how to get there)
 #   RECEIPTS       enabled: tasks and approvals leave signed receipts; disabled (the default). The keys that sign are the
 #                  secret receipt-keys, made up where there is none, and never replaced by a deployment
 #   RECEIPTS_KMS_KEY_ARN          the key of AWS KMS that signs them instead, of the spec ECC_NIST_EDWARDS25519
@@ -96,6 +99,20 @@ store=${store:-${SECRET_STORE:-parameter-store}}
     fail "the secrets of $stack are in $store: addresses depend on them, and nothing moves them to $SECRET_STORE"
 key=${KMS_KEY_ARN:-$(standing KmsKeyArn)}
 [ "$key" != - ] || key=''
+# What is encrypted with the key before stays so: the functions go on using it until somebody says that nothing is left.
+earlier_keys=${EARLIER_KMS_KEY_ARNS:-$(standing EarlierKmsKeyArns)}
+key_before=$(standing KmsKeyArn)
+if [ -n "$key_before" ] && [ "$key_before" != "$key" ]; then
+    [ -z "${EARLIER_KMS_KEY_ARNS:-}" ] || fail "EARLIER_KMS_KEY_ARNS is for a deployment that does not change KMS_KEY_ARN:" \
+        "the key before, $key_before, is added to them now"
+    [ -z "${ROTATE:-}${CALLBACK_SECRET:-}${SIGNAL_KEY:-}${NOTIFICATIONS_FILE:-}" ] || fail "secrets are written with the next deployment:" \
+        "processes that run may not use the key $key yet, with which they would be encrypted"
+    earlier_keys="${earlier_keys:+$earlier_keys,}$key_before"
+    say "the functions may go on using $key_before: what is encrypted with it is read until EARLIER_KMS_KEY_ARNS=-"
+fi
+# One that counts again is no earlier one.
+earlier_keys=$(tr ',' '\n' <<<"$earlier_keys" | { grep -vxF -e "$key" || true; } | awk '!seen[$0]++' | paste -sd, -)
+[ -n "$earlier_keys" ] || [ -z "$(standing EarlierKmsKeyArns)" ] || earlier_keys=-
 # shellcheck source-path=SCRIPTDIR source=secrets.sh
 . ./secrets.sh
 # shellcheck source-path=SCRIPTDIR source=changes.sh
@@ -267,6 +284,7 @@ deploy() {
         given Notifications "${NOTIFICATIONS:-}"
         given EmailIdentityArn "${EMAIL_IDENTITY_ARN:-}"
         given KmsKeyArn "${KMS_KEY_ARN:-}"
+        given EarlierKmsKeyArns "$earlier_keys"
         given InboundAuthorization "${AUTHORIZATION:-}"
         given AllowedOrigins "${ALLOWED_ORIGINS:-}"
         given ThrottlingRate "${THROTTLING_RATE:-}"

@@ -51,9 +51,15 @@ export interface DormouseParameters {
 
   /**
    * The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages
-   * when empty.
+   * when empty. What it was before belongs into EarlierKmsKeyArns.
    */
   readonly kmsKeyArn?: string;
+
+  /**
+   * Keys that were KmsKeyArn before, separated by commas. Secrets, objects and queued events that were encrypted
+   * with them stay readable for the functions.
+   */
+  readonly earlierKmsKeyArns?: string;
 
   /**
    * Who may begin turns and send messages. KEYS asks for an API key, AWS_IAM for a signed request; NONE lets
@@ -340,6 +346,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   notifications: "Notifications",
   emailIdentityArn: "EmailIdentityArn",
   kmsKeyArn: "KmsKeyArn",
+  earlierKmsKeyArns: "EarlierKmsKeyArns",
   inboundAuthorization: "InboundAuthorization",
   allowedOrigins: "AllowedOrigins",
   throttlingRate: "ThrottlingRate",

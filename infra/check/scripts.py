@@ -330,6 +330,28 @@ class Deployment(Scripts):
         self.assertNotIn("nobody is told", self.goes(account.deploy(ALARM_TOPIC_ARN="arn:aws:sns:eu-central-1:1:on-call")))
         self.assertNotIn("nobody is told", self.goes(account.deploy()))
 
+    def test_a_key_that_is_replaced_may_be_used_until_somebody_says_that_nothing_needs_it(self):
+        first, second = (f"arn:aws:kms:eu-central-1:123456789012:key/{name}" for name in ("first", "second"))
+        account = self.account()
+
+        def keys():
+            return account.parameters["KmsKeyArn"], account.parameters.get("EarlierKmsKeyArns")
+
+        self.goes(account.deploy(KMS_KEY_ARN=first))
+        self.assertEqual(keys(), (first, None))
+        self.refused(account.deploy(KMS_KEY_ARN=second, ROTATE="callback-secret"), "with the next deployment")
+        self.refused(account.deploy(KMS_KEY_ARN=second, EARLIER_KMS_KEY_ARNS="-"), "does not change KMS_KEY_ARN")
+        self.assertIn(first, self.goes(account.deploy(KMS_KEY_ARN=second)))
+        self.goes(account.deploy())
+        self.assertEqual(keys(), (second, first))
+        self.goes(account.deploy(KMS_KEY_ARN="-"))
+        self.assertEqual(keys(), ("", f"{first},{second}"))
+        self.goes(account.deploy(KMS_KEY_ARN=first))
+        self.assertEqual(keys(), (first, second))
+        self.goes(account.deploy(EARLIER_KMS_KEY_ARNS="-"))
+        self.goes(account.deploy())
+        self.assertEqual(keys(), (first, ""))
+
     def test_models_are_of_the_partition_of_the_account(self):
         account = self.deployed()
         self.goes(account.deploy(BEDROCK_MODELS="amazon.nova-lite-v1:0"))

@@ -1,6 +1,9 @@
-"""Tests of what template.yaml says that no linter knows: what takes a new version back, and which parameters exclude others."""
+"""Tests of what template.yaml says that no linter knows: what takes a new version back, which parameters exclude others, what is
+made before what, and how large policies become."""
 
+import json
 import pathlib
+import re
 import unittest
 
 from cfnlint.decode import decode
@@ -42,6 +45,122 @@ class Parameters(unittest.TestCase):
         asserted = str(TEMPLATE["Rules"]["ATableThatIsThereHasItsCapacity"]["Assertions"])
         for name in used:
             self.assertIn(f"'Ref': '{name}'", asserted)
+
+
+def parts(value):
+    """`value` and all that is in it."""
+    yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+        yield from parts(one)
+
+
+def named(value):
+    """What is referred to in `value`."""
+    for part in parts(value):
+        if isinstance(part, dict) and "Ref" in part:
+            yield part["Ref"]
+        if isinstance(part, dict) and "Fn::GetAtt" in part:
+            yield part["Fn::GetAtt"][0]
+        if isinstance(part, dict) and "Fn::Sub" in part:
+            yield from (name.split(".")[0] for name in re.findall(r"\$\{([^}]+)\}", part["Fn::Sub"]))
+
+
+FUNCTIONS = of_type("AWS::Lambda::Function")
+POLICIES = of_type("AWS::IAM::Policy")
+MANAGED = of_type("AWS::IAM::ManagedPolicy")
+SECRETS = of_type("AWS::SecretsManager::Secret")
+
+
+class Order(unittest.TestCase):
+    def before(self, name):
+        """All that is made before `name`, as far as it is made at all."""
+        found, ahead = set(), [name]
+        while ahead:
+            resource = RESOURCES[ahead.pop()]
+            wanted = set(named(resource)) & set(RESOURCES)
+            after = resource.get("DependsOn", [])
+            wanted |= {after} if isinstance(after, str) else set(after)
+            ahead += wanted - found
+            found |= wanted
+        self.assertNotIn(name, found, "in a circle")
+        return found
+
+    def test_code_comes_after_what_it_may_do(self):
+        for function, properties in FUNCTIONS.items():
+            role = properties["Role"]["Fn::GetAtt"][0]
+            added = {name for name, policy in (POLICIES | MANAGED).items() if role in named(policy["Roles"])}
+            self.assertLessEqual(added, self.before(function), function)
+            for policy in added:
+                self.assertIn([RESOURCES[policy]["Condition"], {"Ref": policy}, {"Ref": "AWS::NoValue"}],
+                              [one["Fn::If"] for one in RESOURCES[function]["Metadata"]["After"]])
+        self.assertIn("UseOfEarlierKeys", self.before("UseOfTheKey"))
+
+    def test_code_comes_after_the_secrets_that_the_stack_makes(self):
+        for function, properties in FUNCTIONS.items():
+            role = properties["Role"]["Fn::GetAtt"][0]
+            allowed = [RESOURCES[role], *(one for one in POLICIES.values() if role in named(one["Roles"]))]
+            read = {name for name, secret in SECRETS.items()
+                    if f":secret:{secret['Name']['Fn::Sub']}-??????" in json.dumps(allowed)}
+            self.assertLessEqual(read, self.before(function), function)
+
+
+# The longest that names and parameters become.
+LONGEST = {"AWS::StackName": "dormouse-" + "s" * 20, "Stage": "s" * 20, "AWS::Region": "ap-southeast-1", "AWS::Partition": "aws-us-gov",
+           "AWS::AccountId": "1" * 12, "SocketApi": "a" * 10, "Bus": "dormouse-" + "s" * 20, "ScheduleGroup": "dormouse-" + "s" * 20}
+
+
+class Policies(unittest.TestCase):
+    """IAM takes 10,240 characters of all policies inside of a role, ten others of 6,144 each, and counts no blanks."""
+
+    def written(self, value):
+        """How long what IAM is given of `value` is at most; of a choice the longer one."""
+        if isinstance(value, dict) and len(value) == 1:
+            (function, given), = value.items()
+            if function == "Fn::If":
+                return max(self.written(given[1]), self.written(given[2]), key=len)
+            if function == "Ref":
+                return "" if given == "AWS::NoValue" else json.dumps(self.name(given))
+            if function == "Fn::GetAtt":
+                return json.dumps(self.arn(given[0]))
+            if function == "Fn::Sub":
+                whole = re.sub(r"\$\{([^}]+)\}", lambda one: self.arn(one[1][:-4]) if one[1].endswith(".Arn") else self.name(one[1]), given)
+                return json.dumps(whole)
+            if function == "Fn::Split":
+                # Each has quotes and a comma more; the shortest ARN is longer than ten times that.
+                return "x" * round(len(self.name(given[1]["Ref"])) * 1.1)
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{json.dumps(key)}:{self.written(one)}" for key, one in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(self.written(one) for one in value) + "]"
+        return json.dumps(value)
+
+    def name(self, name):
+        if name in TEMPLATE["Parameters"]:
+            return LONGEST.get(name) or "x" * TEMPLATE["Parameters"][name].get("MaxLength", 120)
+        return LONGEST.get(name) or f"{LONGEST['AWS::StackName']}-{name}-ABCDEFGHIJKL"
+
+    def arn(self, name):
+        if RESOURCES[name]["Type"] == "AWS::S3::Bucket":
+            return f"arn:{LONGEST['AWS::Partition']}:s3:::{self.name(name)}"
+        place = f"arn:{LONGEST['AWS::Partition']}:dynamodb:{LONGEST['AWS::Region']}:{LONGEST['AWS::AccountId']}"
+        return f"{place}:log-group:/{self.name(name)}/functions:*"
+
+    def size(self, document):
+        return len(re.sub(r"\s", "", self.written(document)))
+
+    def test_what_is_inside_of_a_role_fits_with_everything_on_and_the_longest_names(self):
+        for role, properties in of_type("AWS::IAM::Role").items():
+            sizes = {one["PolicyName"]: self.size(one["PolicyDocument"]) for one in properties.get("Policies", [])}
+            sizes |= {name: self.size(one["PolicyDocument"]) for name, one in POLICIES.items() if role in named(one["Roles"])}
+            self.assertLessEqual(sum(sizes.values()), 10_240, f"{role}: {sizes}")
+
+    def test_what_grows_with_what_is_named_has_a_policy_of_its_own_and_fits(self):
+        grown = {name for name, one in RESOURCES.items() if "IAM" in one["Type"] and "Fn::Split" in json.dumps(one["Properties"])}
+        self.assertLessEqual(grown, set(MANAGED))
+        for name, policy in MANAGED.items():
+            self.assertLessEqual(self.size(policy["PolicyDocument"]), 6_144, name)
+        for role in of_type("AWS::IAM::Role"):
+            self.assertLessEqual(sum(role in named(one["Roles"]) for one in MANAGED.values()), 10, role)
 
 
 if __name__ == "__main__":

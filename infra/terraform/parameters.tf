@@ -11,6 +11,7 @@ locals {
     Notifications        = var.notifications
     EmailIdentityArn     = var.email_identity_arn
     KmsKeyArn            = var.kms_key_arn
+    EarlierKmsKeyArns    = var.earlier_kms_key_arns
     InboundAuthorization = var.inbound_authorization
     AllowedOrigins       = var.allowed_origins
     ThrottlingRate       = var.throttling_rate

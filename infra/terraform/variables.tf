@@ -84,13 +84,24 @@ variable "email_identity_arn" {
 }
 
 variable "kms_key_arn" {
-  description = "The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages when empty."
+  description = "The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages when empty. What it was before belongs into EarlierKmsKeyArns."
   type        = string
   default     = null
 
   validation {
     condition     = var.kms_key_arn == null ? true : can(regex("^(arn:.+:kms:.+:key/.+)?$", var.kms_key_arn))
     error_message = "It has to match (arn:.+:kms:.+:key/.+)?"
+  }
+}
+
+variable "earlier_kms_key_arns" {
+  description = "Keys that were KmsKeyArn before, separated by commas. Secrets, objects and queued events that were encrypted with them stay readable for the functions."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.earlier_kms_key_arns == null ? true : can(regex("^(arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]+:key/[A-Za-z0-9-]+(,arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]+:key/[A-Za-z0-9-]+)*)?$", var.earlier_kms_key_arns))
+    error_message = "It has to match (arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]+:key/[A-Za-z0-9-]+(,arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]+:key/[A-Za-z0-9-]+)*)?"
   }
 }
 

@@ -74,11 +74,16 @@ impl Template {
         variables.as_object().expect("variables").clone()
     }
 
+    /// Whether the resource with the logical name `name` adds to roles.
+    pub(crate) fn is_policy(&self, name: &str) -> bool {
+        ["AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"].iter().any(|kind| self.resource(name)["Type"] == *kind)
+    }
+
     /// The statements of the role `name`, and what options add to them.
     pub(crate) fn statements(&self, name: &str) -> Vec<Value> {
         let own = self.resource(name)["Properties"]["Policies"].as_array().expect("policies");
-        let made = self.made().into_iter().map(|one| self.resource(one));
-        let added = made.filter(|one| one["Type"] == "AWS::IAM::Policy").map(|one| &one["Properties"]);
+        let made = self.made().into_iter().filter(|one| self.is_policy(one));
+        let added = made.map(|one| &self.resource(one)["Properties"]);
         let added = added.filter(|policy| {
             let roles = self.chosen(&policy["Roles"]).expect("roles");
             roles.as_array().expect("roles").iter().any(|role| role["Ref"] == name)

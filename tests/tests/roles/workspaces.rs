@@ -106,8 +106,10 @@ pub(crate) async fn own_agents(scene: &Scene) {
 #[test]
 fn files_of_workspaces_are_for_who_runs_turns_where_workspaces_are_served() {
     let template = Template::with(&[("Workspaces", PUBLISHED)]);
-    assert!(template.made().contains(&"FilesOfWorkspaces") && !Template::read().made().contains(&"FilesOfWorkspaces"));
-    let roles = template.decided("FilesOfWorkspaces")["Properties"]["Roles"].clone();
+    assert!(
+        template.made().contains(&"FilesThatAgentsWrite") && !Template::read().made().contains(&"FilesThatAgentsWrite")
+    );
+    let roles = template.decided("FilesThatAgentsWrite")["Properties"]["Roles"].clone();
     assert_eq!(roles, json!([{ "Ref": "SignalRole" }, { "Ref": "WakeupRole" }]));
     for function in ["Inbound", "Signal", "Wakeup", "Sweep", "Stream", "Socket"] {
         let served = template.environment(&format!("{function}Function")).contains_key("DORMOUSE_WORKSPACES");
