@@ -16,7 +16,7 @@
 #   ALARMS         all of them (the default) or few
 #   INVOCATIONS_ALARM_AT          calls of inbound, signal and wakeup in an hour beyond which there is an alarm; none without
 #   TRACING        disabled: without traces of X-Ray, five dollars for each million; enabled (the default)
-#   TAGS           tags of everything in the stack: `team=agents cost-center=42`
+#   TAGS           tags of everything in the stack, instead of those before: `team=agents cost-center=42`
 #   PROTECTED      yes: nobody removes the stack before it is deployed with no
 #
 #   How much, and how fast:
@@ -92,7 +92,19 @@ done
 
 look
 exists=yes
-[ -n "$state" ] || exists=no
+case "$state" in
+    # A change set that was never executed made only the name.
+    '' | REVIEW_IN_PROGRESS) exists=no ;;
+    *_IN_PROGRESS) fail "the stack $stack changes just now ($state): again, when that is over" ;;
+    UPDATE_ROLLBACK_FAILED)
+        fail "the stack $stack is $state: an update failed, and so did the way back. aws cloudformation describe-stack-events" \
+            "--stack-name $stack tells why; when that is mended, aws cloudformation continue-update-rollback --stack-name $stack"
+        ;;
+    ROLLBACK_* | *_FAILED)
+        fail "the stack $stack is $state, and takes no update: aws cloudformation describe-stack-events --stack-name $stack tells why." \
+            "Nothing of it runs. make destroy STAGE=$STAGE removes what is left of it, then it can be deployed"
+        ;;
+esac
 store=$(standing SecretStore)
 store=${store:-${SECRET_STORE:-parameter-store}}
 [ "${SECRET_STORE:-$store}" = "$store" ] ||
@@ -273,7 +285,7 @@ if [ -z "${VERSION_DAYS:-}" ] && [ -n "$(version_days)" ]; then
 fi
 
 deploy() {
-    local release tags=()
+    local release
     {
         printf '["Stage=%s", "Architecture=%s", "ArtifactBucket=%s", "ArtifactPrefix=%s"' \
             "$STAGE" "$architecture" "$bucket" "$prefix"
@@ -335,17 +347,26 @@ deploy() {
     } >"$parameters"
     release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)
     printf ', "Release=%s"]\n' "$release" >>"$parameters"
-    if [ -n "${TAGS:-}" ] || [ "$exists" = no ]; then
-        read -r -a tags <<<"${TAGS:-} dormouse-stage=$STAGE"
-        tags=(--tags "${tags[@]}")
-    fi
     say "deploying the stack $stack ($architecture) to account $account, region $region"
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
-        --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"} ||
+        --parameter-overrides "file://$parameters" --tags "${tags[@]}" ||
         { changing && settled && look && [ "$(standing Release)" = "$release" ]; } ||
         fail "the deployment failed: aws cloudformation describe-stack-events --stack-name $stack tells why"
 }
+
+# The command that deploys takes away the tags that it is not told. Those that begin with `aws:` are given by AWS.
+tags=("dormouse-stage=$STAGE")
+if [ -n "${TAGS:-}" ]; then
+    [ "$TAGS" = - ] || read -r -a given_tags <<<"$TAGS"
+    tags+=(${given_tags[@]+"${given_tags[@]}"})
+elif [ "$exists" = yes ]; then
+    while IFS=$'\t' read -r kind name value; do
+        [ "$kind" = tag ] && [ "$name" != dormouse-stage ] && [[ $name != aws:* ]] || continue
+        [[ $name != *=* ]] || fail "the tag $name of $stack cannot be handed on, because of its name: TAGS='team=agents' says which there are"
+        tags+=("$name=$value")
+    done <<<"$described"
+fi
 
 # prune FUNCTION: removes its versions that are older than the last ten; the alias keeps the one that it points at.
 prune() {

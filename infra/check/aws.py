@@ -2,6 +2,7 @@
 ask for and change. It answers as the real one does, `--query` and `--output text` included, keeps every call, and fails
 where the account says so. What it does not know it refuses."""
 
+import itertools
 import json
 import os
 import sys
@@ -15,6 +16,12 @@ with open(PLACE) as file:
 
 def option(name, default=None):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def options(name):
+    """What stands behind `name`, up to the next option."""
+    behind = sys.argv[sys.argv.index(name) + 1 :] if name in sys.argv else []
+    return list(itertools.takewhile(lambda one: not one.startswith("--"), behind))
 
 
 def text(value):
@@ -132,9 +139,12 @@ if command == "cloudformation describe-stacks":
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in stack["Parameters"].items()]
     outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}, {"OutputKey": "BusName", "OutputValue": "dormouse-dev"}]
     outputs.append({"OutputKey": "WorkspaceBucket", "OutputValue": "bundles"})
+    if stack["StackStatus"] in ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS"):
+        outputs = []
     if account.get("updated") and account["becomes"]:
         stack["StackStatus"] = account["becomes"].pop(0)
     known = {"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}
+    known["Tags"] = [{"Key": name, "Value": value} for name, value in stack.get("Tags", {}).items()]
     end({"Stacks": [known]})
 if command == "cloudformation list-stack-resources":
     kind = "AWS::Lambda::Function"
@@ -143,6 +153,8 @@ if command == "cloudformation list-stack-resources":
     end({"StackResourceSummaries": [*functions, *([table] if not account["stack"]["Parameters"].get("TableArn") else [])]})
 if command == "cloudformation deploy":
     update(dict(one.split("=", 1) for one in given_file("--parameter-overrides")))
+    # It hands on an empty list where it is told of none, and an update takes that for "no tags".
+    account["stack"]["Tags"] = dict(one.split("=", 1) for one in options("--tags"))
     if account["becomes"]:
         end(failure="Waiter StackUpdateComplete failed: Max attempts exceeded")
     end()

@@ -280,6 +280,43 @@ class Deployment(Scripts):
         self.goes(account.deploy(ROLLOUT="AtOnce"))
         self.goes(account.deploy(ROLLOUT="LambdaCanary10Percent5Minutes"))
 
+    def test_a_stack_that_takes_no_update_is_told_with_what_helps(self):
+        for state, helps in (
+            ("ROLLBACK_COMPLETE", "make destroy STAGE=dev"),
+            ("DELETE_FAILED", "make destroy STAGE=dev"),
+            ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback"),
+            ("UPDATE_IN_PROGRESS", "when that is over"),
+        ):
+            account = self.deployed()
+            account.now(stack=account.read()["stack"] | {"StackStatus": state})
+            before = account.read()
+            self.assertIn(state, self.refused(account.deploy(), helps))
+            self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was written")
+
+    def test_a_stack_of_which_there_is_only_a_change_set_is_a_new_one(self):
+        nothing = {"Parameters": {}, "Table": "none", "StackStatus": "REVIEW_IN_PROGRESS"}
+        account = self.account(stack=nothing)
+        self.goes(account.deploy(ROLLOUT="LambdaCanary10Percent5Minutes"))
+        self.assertEqual(account.parameters["WakeupConcurrency"], "100")
+        self.assertEqual(account.read()["stack"]["Tags"], {"dormouse-stage": "dev"})
+
+    def test_tags_stay_until_others_are_given(self):
+        account = self.account()
+
+        def tags():
+            return account.read()["stack"]["Tags"]
+
+        self.goes(account.deploy(TAGS="team=agents cost-center=42"))
+        first = {"dormouse-stage": "dev", "team": "agents", "cost-center": "42"}
+        self.assertEqual(tags(), first)
+        account.now(stack=account.read()["stack"] | {"Tags": first | {"owner": "Ada and Grace"}})
+        self.goes(account.deploy())
+        self.assertEqual(tags(), first | {"owner": "Ada and Grace"})
+        self.goes(account.deploy(TAGS="team=tools"))
+        self.assertEqual(tags(), {"dormouse-stage": "dev", "team": "tools"})
+        self.goes(account.deploy(TAGS="-"))
+        self.assertEqual(tags(), {"dormouse-stage": "dev"})
+
     def test_a_deployment_that_takes_longer_than_an_hour_is_waited_for(self):
         account = self.deployed()
         state = ["UPDATE_IN_PROGRESS"] * 5
@@ -290,7 +327,7 @@ class Deployment(Scripts):
 
     def test_what_somebody_else_deploys_meanwhile_is_not_taken_for_this_deployment(self):
         account = self.deployed()
-        another = [*["UPDATE_IN_PROGRESS"] * 60, "UPDATE_COMPLETE"]
+        another = ["UPDATE_COMPLETE", *["UPDATE_IN_PROGRESS"] * 60, "UPDATE_COMPLETE"]
         account.now(fails=["cloudformation deploy"], becomes=another, updated=True)
         self.refused(account.deploy(), "the deployment failed")
 
