@@ -19,7 +19,7 @@ account=$(cut -f 1 <<<"$identity")
 
 # All are used by the scripts that source this. The partition is `aws` but in China and in the regions of governments.
 # shellcheck disable=SC2034
-stack="dormouse-$STAGE" partition=$(cut -f 2 <<<"$identity" | cut -d : -f 2) bucket="dormouse-artifacts-$account-$region" secrets="/dormouse/$STAGE"
+stack="dormouse-$STAGE" partition=$(cut -f 2 <<<"$identity" | cut -d : -f 2) secrets="/dormouse/$STAGE"
 
 # look: finds out what the stack is, for those below. `state` is its state, and empty where CloudFormation itself says that there is
 # no such stack. Whatever else goes wrong is no "none": who takes it for that makes secrets anew and loses settings.
@@ -46,3 +46,33 @@ told() {
 }
 # standing PARAMETER: what it is set to.
 standing() { told parameter "$1"; }
+
+# has_bucket BUCKET: whether there is a bucket of that name in this account; ends everything where it is of another one, because
+# anybody may have made it, and where nobody tells.
+has_bucket() {
+    local said
+    if said=$(aws s3api head-bucket --bucket "$1" --expected-bucket-owner "$account" 2>&1 >/dev/null); then return; fi
+    [[ $said != *404* && $said != *NoSuchBucket* ]] || return 1
+    fail "the bucket $1 is of another account than $account, or may not be looked at (s3:ListBucket): nothing was written into it or" \
+        "removed from it. ${2:-} $said"
+}
+# bucket_of_artifacts: where built functions are: the bucket that is given, that of the stack, or one that is named after the account.
+bucket_of_artifacts() {
+    local standing
+    standing=$(standing ArtifactBucket)
+    echo "${ARTIFACT_BUCKET:-${standing:-dormouse-artifacts-$account-$region}}"
+}
+
+# buckets_of_workspaces: those that a stack of this stage made in this region, in `found_buckets`; fails where nobody tells.
+buckets_of_workspaces() {
+    local one listed place
+    found_buckets=()
+    listed=$(aws s3api list-buckets --query 'Buckets[].Name' --output text) || return
+    for one in $listed; do
+        # Stages of other regions name theirs the same.
+        [[ $one =~ ^$stack-workspacebucket-[a-z0-9]+$ ]] || continue
+        place=$(aws s3api get-bucket-location --bucket "$one" --expected-bucket-owner "$account" --query LocationConstraint --output text) ||
+            return
+        [ "${place/None/us-east-1}" != "$region" ] || found_buckets+=("$one")
+    done
+}

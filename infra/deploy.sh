@@ -5,6 +5,8 @@
 #   STAGE          which copy: the stack is dormouse-STAGE
 #   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip; with tools.zip agents of published
 #                  workspaces have native tools and actions
+#   ARTIFACT_BUCKET  a bucket of this account and region for them and for the template; dormouse-artifacts-ACCOUNT-REGION, which
+#                  is made where there is none
 #   ARCHITECTURE   what they are built for: arm64 (the default) or x86_64
 #   AUTHORIZATION  who may begin turns and send messages: KEYS (the default of a new stack; who has an API key), AWS_IAM
 #                  (who signs requests) or NONE (everybody)
@@ -165,10 +167,11 @@ if [ "$exists" = yes ] && [[ ${rollout:-AtOnce} != AtOnce ]]; then
         "ROLLOUT=AtOnce goes live without steps, also with what mends it; the next ROLLOUT=$rollout goes in steps again"
 fi
 
-if ! aws s3api head-bucket --bucket "$bucket" >/dev/null 2>&1; then
+bucket=$(bucket_of_artifacts)
+if ! has_bucket "$bucket" "ARTIFACT_BUCKET= names another one."; then
     say "making the bucket $bucket for built functions"
     aws s3 mb "s3://$bucket" >/dev/null
-    aws s3api put-public-access-block --bucket "$bucket" --public-access-block-configuration \
+    aws s3api put-public-access-block --bucket "$bucket" --expected-bucket-owner "$account" --public-access-block-configuration \
         BlockPublicAcls=true,IgnorePublicAcls=true,BlockPublicPolicy=true,RestrictPublicBuckets=true
 fi
 functions=(inbound signal stream wakeup)
@@ -182,7 +185,8 @@ fi
 build=$(for function in "${functions[@]}"; do cat "$zips/$function.zip"; done | sha256sum | cut -c 1-16)
 prefix="$stack/$build"
 for function in "${functions[@]}"; do
-    aws s3 cp --only-show-errors "$zips/$function.zip" "s3://$bucket/$prefix/$function.zip"
+    aws s3api put-object --bucket "$bucket" --expected-bucket-owner "$account" --key "$prefix/$function.zip" \
+        --body "$zips/$function.zip" >/dev/null
 done
 
 # keep SECRET VARIABLE LEAST GIVEN: makes sure that the secret stands. What stands counts; then what is given; then what an

@@ -108,23 +108,15 @@ remove_secret() {
     fi
 }
 
-# find_secrets: whatever secrets the stage has, those of agents and vaults as well; ends everything where nobody tells.
-found_secrets=(callback-secret callback-secret-second callback-secret-next signal-key signal-key-second receipt-keys notifications)
+# find_secrets: whatever secrets the stage has in its store, those of agents and vaults as well, in `found_secrets`; ends everything
+# where nobody tells.
 find_secrets() {
     local kind listed
+    found_secrets=(callback-secret callback-secret-second callback-secret-next signal-key signal-key-second receipt-keys notifications)
     for kind in agents vaults; do
-        listed=$(secrets_of "$kind") || fail "nobody tells which secrets of $kind $STAGE has: nothing was removed"
+        listed=$(secrets_of "$kind") || fail "nobody tells which secrets of $kind $STAGE has in $store: nothing was removed"
         # Names have no spaces.
         # shellcheck disable=SC2206
         found_secrets+=($listed)
     done
-}
-
-# remove_secrets: all that were found; fails where some could not be removed, and names these.
-remove_secrets() {
-    local name left=()
-    for name in "${found_secrets[@]}"; do
-        remove_secret "$name" || left+=("$(secret_name "$name")")
-    done
-    [ "${#left[@]}" -eq 0 ] || { say "these secrets could not be removed: ${left[*]}"; return 1; }
 }

@@ -9,6 +9,7 @@ import sys
 
 import jmespath
 
+OURS = "123456789012"
 PLACE = os.environ["FAKE_ACCOUNT"]
 with open(PLACE) as file:
     account = json.load(file)
@@ -73,8 +74,10 @@ if any(set(one.split()) <= set(sys.argv[1:]) for one in account["fails"]):
     end(failure=f"An error occurred when calling {command}")
 
 if command == "sts get-caller-identity":
-    end({"Account": "123456789012", "Arn": "arn:aws-us-gov:iam::123456789012:user/ada"})
+    end({"Account": OURS, "Arn": "arn:aws-us-gov:iam::123456789012:user/ada"})
 if command == "events list-rules":
+    if account["stack"]["StackStatus"] == "ROLLBACK_COMPLETE":
+        end(failure=f"An error occurred (ResourceNotFoundException) when calling {command}: Event bus {option('--event-bus-name')} does not exist.")
     end({"Rules": [{"Name": name} for name in account["rules"]]})
 if command in ("events remove-targets", "events delete-rule"):
     if action == "delete-rule":
@@ -83,17 +86,46 @@ if command in ("events remove-targets", "events delete-rule"):
 if command == "cloudformation delete-stack":
     account["stack"] = None
     end()
-if command == "s3api list-object-versions":
-    end({"Versions": [{"Key": key, "VersionId": "1"} for key in account["objects"]]})
-if command == "s3api delete-object":
-    account["objects"].remove(option("--key"))
-    end()
 if command == "ssm get-parameters-by-path":
     below = [name for name in account["secrets"] if name.startswith(option("--path") + "/")]
     end({"Parameters": [{"Name": name} for name in below]})
-if command in ("s3 rb", "s3 rm", "cloudformation wait"):
+if command == "cloudformation wait":
     end()
-if command in ("s3api head-bucket", "s3 cp", "lambda list-versions-by-function", "lambda get-alias"):
+if service == "s3":
+    place = next(one for one in sys.argv if one.startswith("s3://")).removeprefix("s3://")
+    name, _, below = place.partition("/")
+    if action == "mb":
+        account["buckets"][name] = {"objects": []}
+    if action == "rm":
+        account["buckets"][name]["objects"] = [key for key in account["buckets"][name]["objects"] if not key.startswith(below)]
+    end()
+if command == "s3api list-buckets":
+    end({"Buckets": [{"Name": name} for name, one in account["buckets"].items() if one.get("owner", OURS) == OURS]})
+if service == "s3api":
+    found = account["buckets"].get(option("--bucket"))
+    if found is None:
+        end(failure=f"An error occurred (404) when calling {command}: Not Found")
+    # Each call says whose it has to be.
+    if option("--expected-bucket-owner") != found.get("owner", OURS):
+        end(failure=f"An error occurred (403) when calling {command}: Forbidden")
+    objects = found["objects"]
+    if action == "get-bucket-location":
+        end({"LocationConstraint": found.get("region", "eu-central-1")})
+    if action == "list-objects-v2":
+        end({"Contents": [{"Key": key} for key in objects if key.startswith(option("--prefix"))] or None})
+    if action == "list-object-versions":
+        end({"Versions": [{"Key": key, "VersionId": "1"} for key in objects]})
+    if action == "put-object":
+        objects.append(option("--key"))
+    if action == "delete-object":
+        objects.remove(option("--key"))
+    if action == "delete-bucket":
+        if objects:
+            end(failure=f"An error occurred (BucketNotEmpty) when calling {command}")
+        del account["buckets"][option("--bucket")]
+    if action in ("head-bucket", "put-public-access-block", "put-object", "delete-object", "delete-bucket"):
+        end()
+if command in ("lambda list-versions-by-function", "lambda get-alias"):
     end({"Versions": [], "FunctionVersion": "1"} if service == "lambda" else None)
 if command == "ssm put-parameter":
     secret = given_file("--cli-input-json")
@@ -138,7 +170,7 @@ if command == "cloudformation describe-stacks":
     stack = account["stack"]
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in stack["Parameters"].items()]
     outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}, {"OutputKey": "BusName", "OutputValue": "dormouse-dev"}]
-    outputs.append({"OutputKey": "WorkspaceBucket", "OutputValue": "bundles"})
+    outputs.append({"OutputKey": "WorkspaceBucket", "OutputValue": "dormouse-dev-workspacebucket-1a"})
     if stack["StackStatus"] in ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS"):
         outputs = []
     if account.get("updated") and account["becomes"]:
@@ -170,6 +202,8 @@ if command == "cloudwatch describe-alarms":
     end({"MetricAlarms": [{"AlarmName": name} for name in account["alarms"]]})
 if command == "dynamodb wait" and "table-not-exists" in sys.argv:
     end()
+if command == "dynamodb list-tables":
+    end({"TableNames": list(account["tables"])})
 if service == "dynamodb":
     table = account["tables"].get(option("--table-name"))
     if table is None:

@@ -22,7 +22,7 @@ class Account:
         self.folder = pathlib.Path(folder)
         self.place = self.folder / "account.json"
         fresh = {"stack": None, "secrets": {}, "tables": {}, "concurrency": {}, "alarms": [], "limit": 1000}
-        fresh |= {"rules": [], "objects": []}
+        fresh |= {"rules": [], "buckets": {}}
         self.write(fresh | {"calls": [], "fails": [], "throttled": [], "becomes": []} | known)
         for name in ("inbound", "signal", "stream", "wakeup", "sweep"):
             (self.folder / f"{name}.zip").write_text(name)
@@ -367,6 +367,18 @@ class Deployment(Scripts):
         self.assertNotIn("nobody is told", self.goes(account.deploy(ALARM_TOPIC_ARN="arn:aws:sns:eu-central-1:1:on-call")))
         self.assertNotIn("nobody is told", self.goes(account.deploy()))
 
+    def test_a_bucket_of_another_account_gets_no_functions(self):
+        account = self.account()
+        place = "dormouse-artifacts-123456789012-eu-central-1"
+        account.now(buckets={place: {"objects": [], "owner": "999999999999"}})
+        self.refused(account.deploy(), "ARTIFACT_BUCKET= names another one")
+        self.assertEqual((account.read()["stack"], account.secrets), (None, {}))
+        self.goes(account.deploy(ARTIFACT_BUCKET="of-ours"))
+        self.goes(account.deploy())
+        self.assertEqual(account.parameters["ArtifactBucket"], "of-ours")
+        self.assertEqual(account.read()["buckets"][place]["objects"], [])
+        self.assertIn("inbound.zip", str(account.read()["buckets"]["of-ours"]["objects"]))
+
     def test_a_key_that_is_replaced_may_be_used_until_somebody_says_that_nothing_needs_it(self):
         first, second = (f"arn:aws:kms:eu-central-1:123456789012:key/{name}" for name in ("first", "second"))
         account = self.account()
@@ -397,40 +409,88 @@ class Deployment(Scripts):
 
 
 class Removal(Scripts):
+    TABLE, BUNDLES, ZIPS = "dormouse-dev-StateTable-1A", "dormouse-dev-workspacebucket-1a", "dormouse-artifacts-123456789012-eu-central-1"
+
     def stage(self, **known):
         account = self.deployed()
-        account.now(tables={"dormouse-dev-StateTable": {"Table": {}}}, objects=["workspaces/desk/current"], **known)
+        account.now(stack=account.read()["stack"] | {"Table": self.TABLE}, tables={self.TABLE: {"Table": {}}}, **known)
         account.now(rules=["dormouse-signal", "of-a-graph"])
         account.now(secrets=account.secrets | {"/dormouse/dev/agents/KEY": "of a model", "/dormouse/other/agents/KEY": "stays"})
+        zips = {"objects": ["dormouse-dev/0123/inbound.zip", "dormouse-development/0123/inbound.zip"]}
+        account.now(buckets={self.BUNDLES: {"objects": ["workspaces/desk/current"]}, self.ZIPS: zips})
         return account
 
-    def test_nothing_of_a_stage_is_left(self):
-        account = self.stage()
-        self.goes(account.run("destroy.sh", YES="1"))
+    def destroyed(self, account, **variables):
+        return account.run("destroy.sh", YES="1", **variables)
+
+    def nothing_is_left(self, account):
         left = account.read()
-        self.assertEqual((left["stack"], left["tables"], left["objects"]), (None, {}, []))
+        self.assertEqual((left["stack"], left["tables"]), (None, {}))
+        self.assertEqual(left["buckets"], {self.ZIPS: {"objects": ["dormouse-development/0123/inbound.zip"]}})
         self.assertEqual(left["rules"], ["dormouse-signal"], "rules of the stack go with it")
         self.assertEqual(left["secrets"], {"/dormouse/other/agents/KEY": "stays"})
 
+    def test_nothing_of_a_stage_is_left(self):
+        account = self.stage()
+        self.goes(self.destroyed(account))
+        self.nothing_is_left(account)
+        self.refused(self.destroyed(account), "nothing that it left")
+
     def test_nothing_is_removed_while_nobody_tells_what_there_is(self):
         secrets = "ssm get-parameters-by-path /dormouse/dev/agents"
-        for refused in ("events list-rules", secrets, "s3api head-bucket", "s3api list-object-versions"):
+        of_buckets = ("s3api head-bucket", "s3api list-buckets", "s3api list-object-versions", "s3api list-objects-v2")
+        for refused in ("events list-rules", "dynamodb list-tables", secrets, *of_buckets):
             account = self.stage(fails=[refused])
             before = account.read()
-            self.refused(account.run("destroy.sh", YES="1"), "nothing was removed")
+            self.assertIn("nothing was", self.refused(self.destroyed(account), "removed"))
             self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, refused)
+
+    def test_a_removal_that_ends_early_goes_on_where_it_ended(self):
+        of_buckets = (f"s3api delete-object {self.BUNDLES}", f"s3api delete-bucket {self.BUNDLES}", "s3 rm")
+        for fails in ("dynamodb update-table", "dynamodb delete-table", "cloudformation wait", f"ssm delete-parameters {CALLBACK}", *of_buckets):
+            account = self.stage()
+            account.now(fails=[fails])
+            self.refused(self.destroyed(account), "make destroy STAGE=dev goes on")
+            account.now(fails=[])
+            self.goes(self.destroyed(account))
+            self.nothing_is_left(account)
+
+    def test_a_stack_whose_first_creation_failed_is_removed_with_what_it_left(self):
+        account = self.stage()
+        account.now(stack=account.read()["stack"] | {"StackStatus": "ROLLBACK_COMPLETE"})
+        account.now(tables={self.TABLE: {"Table": {}}, "dormouse-dev-StateTable-2B": {"Table": {}}}, rules=["dormouse-signal"])
+        self.goes(self.destroyed(account))
+        self.nothing_is_left(account)
+
+    def test_tables_and_buckets_that_the_stack_uses_no_more_go_too_and_what_is_of_others_stays(self):
+        account = self.stage()
+        others = {"copy": {"Table": {}}, "dormouse-development-StateTable-1A": {"Table": {}}}
+        account.now(stack=account.read()["stack"] | {"Table": "copy"})
+        account.now(tables={self.TABLE: {"Table": {}}, "dormouse-dev-restored-20270131T100000Z": {"Table": {}}} | others)
+        of_others = {"dormouse-dev-workspacebucket-2b": {"objects": ["workspaces/desk/current"], "region": "us-east-1"}}
+        of_others["dormouse-development-workspacebucket-1a"] = {"objects": []}
+        account.now(buckets=account.read()["buckets"] | of_others | {"dormouse-dev-workspacebucket-3c": {"objects": ["a"]}})
+        self.assertIn("copy stays", self.goes(self.destroyed(account)))
+        left = account.read()
+        self.assertEqual(left["tables"], others)
+        self.assertEqual(set(left["buckets"]), {self.ZIPS, *of_others})
+
+    def test_nothing_is_removed_while_the_stack_changes(self):
+        account = self.stage()
+        account.now(stack=account.read()["stack"] | {"StackStatus": "UPDATE_IN_PROGRESS"})
+        self.refused(self.destroyed(account), "changes just now")
+        self.assertEqual(account.calls("cloudformation", "delete-stack"), [])
 
     def test_a_secret_that_cannot_be_removed_is_named_and_keeps_no_other(self):
         account = self.stage()
         account.now(fails=[f"ssm delete-parameters {CALLBACK}"])
-        said = self.refused(account.run("destroy.sh", YES="1"), "what is named above is left")
-        self.assertIn(CALLBACK, said)
+        self.refused(self.destroyed(account), f"could not be removed: {CALLBACK}")
         self.assertEqual(list(account.secrets), [CALLBACK, "/dormouse/other/agents/KEY"])
 
     def test_secrets_of_secrets_manager_are_removed_without_being_read(self):
         account = self.deployed(SecretStore="secrets-manager")
         kept = {"dormouse/dev/callback-secret": "signs", "dormouse/dev/vaults/hook": "opens"}
-        account.now(tables={"dormouse-dev-StateTable": {"Table": {}}}, secrets=kept, fails=["secretsmanager get-secret-value"])
+        account.now(secrets=kept, fails=["secretsmanager get-secret-value"])
         self.goes(account.run("destroy.sh", YES="1"))
         self.assertEqual(account.secrets, {})
 
