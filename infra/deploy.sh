@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Deploys the built functions with the AWS command line, to whatever account and region it is set up for. What is not given
-# keeps the value that it was given before, or the default of the template; `-` goes back to an empty one.
+# keeps the value that it was given before, or the default of the template; `-` goes back to that default, which is nothing for
+# names and addresses.
 #
 #   STAGE          which copy: the stack is dormouse-STAGE
 #   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip; with tools.zip agents of published
@@ -18,6 +19,7 @@
 #   ALARMS         all of them (the default) or few
 #   INVOCATIONS_ALARM_AT          calls of inbound, signal and wakeup in an hour beyond which there is an alarm; none without
 #   TRACING        disabled: without traces of X-Ray, five dollars for each million; enabled (the default)
+#   LOG_DAYS       for how many days logs are kept: 1, 3, 7, 14, 30 (the default), 60, 90, 180 or 365
 #   TAGS           tags of everything in the stack, instead of those before: `team=agents cost-center=42`
 #   PROTECTED      yes: nobody removes the stack before it is deployed with no
 #
@@ -88,6 +90,7 @@ zips=${ZIPS:?ZIPS must name the folder with the built functions}
 for function in inbound signal stream wakeup; do
     [ -f "$zips/$function.zip" ] || fail "$zips/$function.zip is missing; functions/build.sh makes it"
 done
+[[ ${TURN_SECONDS:--} =~ ^(-|[1-9][0-9]*)$ ]] || fail "TURN_SECONDS is a number of seconds, not $TURN_SECONDS"
 for word in ${ROTATE:-} ${RETIRE:-}; do
     [[ $word =~ ^(callback-secret|signal-key)$ ]] || fail "ROTATE and RETIRE take callback-secret and signal-key, not $word"
 done
@@ -246,17 +249,23 @@ swap() {
 }
 
 parameters=$private/parameters.json
-# given PARAMETER VALUE: hands a value on to the template, if there is one.
+# given PARAMETER VALUE: hands a value on to the template, if there is one; its default for `-`.
 given() {
-    [ -n "$2" ] || return 0
-    printf ', "%s=%s"' "$1" "$([ "$2" = - ] || printf '%s' "$2")"
+    local value=$2
+    [ -n "$value" ] || return 0
+    if [ "$value" = - ]; then
+        value=$(awk -v name="  $1:" '$0 == name { found = 1 } found && $1 == "Default:" { print $2; exit }' template.yaml | tr -d '"')
+    fi
+    printf ', "%s=%s"' "$1" "$value"
 }
 
 # in_json: text as it stands inside of a string of JSON.
 in_json() { printf '%s' "$1" | tr -d '\n' | sed 's/\\/\\\\/g; s/"/\\"/g'; }
 
 # A turn of the function ends before the function does.
-longer() { [ -z "${TURN_SECONDS:-}" ] || echo $((TURN_SECONDS + 30 > $1 ? TURN_SECONDS + 30 : $1)); }
+longer() {
+    if [[ ${TURN_SECONDS:--} = - ]]; then echo "${TURN_SECONDS:-}"; else echo $((TURN_SECONDS + 30 > $1 ? TURN_SECONDS + 30 : $1)); fi
+}
 
 # models_of_bedrock: what is given, ids as ARNs of models of this region.
 models_of_bedrock() {
@@ -289,11 +298,13 @@ if [ -z "${VERSION_DAYS:-}" ] && [ -n "$(version_days)" ]; then
 fi
 
 deploy() {
-    local release
+    local changed release
+    # Nothing that fails inside of a list of arguments would end this: what may is asked before.
+    changed=$(secrets_changed) || fail "nobody tells when the secrets of $stack were changed, by which new processes begin that read them"
     {
         printf '["Stage=%s", "Architecture=%s", "ArtifactBucket=%s", "ArtifactPrefix=%s"' \
             "$STAGE" "$architecture" "$bucket" "$prefix"
-        given SecretsChanged "$(secrets_changed)"
+        given SecretsChanged "$changed"
         given SecretStore "$store"
         given Receipts "${RECEIPTS:-}"
         given ReceiptsKmsKeyArn "${RECEIPTS_KMS_KEY_ARN:-}"
@@ -347,10 +358,11 @@ deploy() {
         given InvocationsAlarmAt "${INVOCATIONS_ALARM_AT:-}"
         given Tracing "${TRACING:-}"
         given VersionDays "${VERSION_DAYS:-$(version_days)}"
-        given ConcurrencyAlarmAt "$((limit * 4 / 5))"
+        given LogRetentionDays "${LOG_DAYS:-}"
     } >"$parameters"
     release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)
-    printf ', "Release=%s"]\n' "$release" >>"$parameters"
+    # When four fifths of what nobody reserved are in use. No reason for new versions of functions.
+    printf ', "Release=%s", "ConcurrencyAlarmAt=%s"]\n' "$release" $((limit - unreserved / 5)) >>"$parameters"
     say "deploying the stack $stack ($architecture) to account $account, region $region"
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \

@@ -57,8 +57,13 @@ put_secret() {
     value=${value//\\/\\\\}
     value=${value//\"/\\\"}
     if [ "$store" != secrets-manager ]; then
+        # Bytes, whatever the letters are.
+        [ "$(printf '%s' "$2" | wc -c)" -le 8192 ] || fail "the secret $name has more than 8,192 bytes, which is the most that Parameter" \
+            "Store takes: SECRET_STORE=secrets-manager, for a new stack, takes 65,536"
         [ -z "$key" ] || with_key=$(printf ', "KeyId": "%s"' "$key")
-        printf '{"Name": "%s", "Type": "SecureString", "Overwrite": true, "Value": "%s"%s}\n' "$name" "$value" "$with_key" >"$file"
+        # Beyond 4,096 bytes a parameter costs five cents a month, and is refused unless that is asked for.
+        printf '{"Name": "%s", "Type": "SecureString", "Tier": "Intelligent-Tiering", "Overwrite": true, "Value": "%s"%s}\n' \
+            "$name" "$value" "$with_key" >"$file"
         aws ssm put-parameter --cli-input-json "file://$file" >/dev/null
     elif has_secret "$1"; then
         printf '{"SecretId": "%s", "SecretString": "%s"}\n' "$name" "$value" >"$file"
@@ -71,20 +76,26 @@ put_secret() {
     rm "$file"
 }
 
-# secrets_changed: when any of them was changed, as one line.
+# secrets_changed: when any of them was changed, as one line; fails where nobody tells.
 secrets_changed() {
-    local names=()
+    local name names=() said changed=''
     for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys notifications; do
         names+=("$(secret_name "$name")")
     done
     if [ "$store" = secrets-manager ]; then
         for name in "${names[@]}"; do
-            aws secretsmanager describe-secret --secret-id "$name" --query LastChangedDate --output text 2>/dev/null || true
-        done | tr '\n\t' '  '
+            if said=$(aws secretsmanager describe-secret --secret-id "$name" --query LastChangedDate --output text 2>&1); then
+                changed+="$said "
+            elif [[ $said != *ResourceNotFoundException* ]]; then
+                say "$said" >&2
+                return 1
+            fi
+        done
     else
-        aws ssm get-parameters --names "${names[@]}" --query 'sort_by(Parameters, &Name)[].LastModifiedDate' --output text |
-            tr '\n\t' '  '
+        changed=$(aws ssm get-parameters --names "${names[@]}" --query 'sort_by(Parameters, &Name)[].LastModifiedDate' --output text |
+            tr '\n\t' '  ') || return
     fi
+    printf '%s' "$changed"
 }
 
 # secrets_of KIND: names of the secrets of agents or vaults, which people put below the stage.

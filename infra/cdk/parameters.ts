@@ -329,8 +329,8 @@ export interface DormouseParameters {
   readonly tracing?: "enabled" | "disabled";
 
   /**
-   * At how many functions that run at the same time in the account there is an alarm; four fifths of what it may
-   * run. Default: 800.
+   * At how much of the account's concurrency there is an alarm. What is reserved counts as in use, because no
+   * other function may have it. Default: 800.
    */
   readonly concurrencyAlarmAt?: number;
 }

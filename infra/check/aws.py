@@ -129,6 +129,8 @@ if command in ("lambda list-versions-by-function", "lambda get-alias"):
     end({"Versions": [], "FunctionVersion": "1"} if service == "lambda" else None)
 if command == "ssm put-parameter":
     secret = given_file("--cli-input-json")
+    if len(secret["Value"]) > {"Standard": 4096}.get(secret.get("Tier", "Standard"), 8192):
+        end(failure=f"An error occurred (ValidationException) when calling {command}: larger than its tier takes")
     account["secrets"][secret["Name"]] = secret["Value"]
     end()
 if command == "ssm get-parameters":

@@ -179,6 +179,24 @@ class Rotation(Scripts):
         self.goes(account.deploy())
         self.assertEqual(account.secrets, first)
 
+    def test_nothing_is_deployed_while_nobody_tells_when_secrets_were_changed(self):
+        for store, asked in (("parameter-store", "ssm get-parameters /dormouse/dev/receipt-keys"), ("secrets-manager", "secretsmanager describe-secret")):
+            account = self.account()
+            self.goes(account.deploy(SECRET_STORE=store))
+            account.now(fails=[asked], calls=[])
+            for command in ({}, {"RETIRE": "callback-secret"}):
+                self.refused(account.deploy(**command), "nobody tells when the secrets of dormouse-dev were changed")
+            self.assertEqual(account.calls("cloudformation", "deploy"), [])
+
+    def test_a_secret_that_parameter_store_does_not_take_is_refused(self):
+        account = self.deployed()
+        channels = account.folder / "channels.json"
+        for size, goes in ((5_000, True), (8_193, False)):
+            channels.write_text("x" * size)
+            done = account.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE=str(channels))
+            self.assertEqual(done[0], goes, done[1])
+        self.assertEqual(len(account.secrets["/dormouse/dev/notifications"]), 5_000)
+
     def test_the_secret_before_may_be_given_again(self):
         account = self.deployed()
         before = account.secrets[CALLBACK]
@@ -332,12 +350,12 @@ class Deployment(Scripts):
         self.refused(account.deploy(), "the deployment failed")
 
     def test_a_new_stack_reserves_a_tenth_of_what_nobody_else_has_reserved(self):
-        for reserved, expected in ((0, "100"), (400, "60"), (700, None)):
+        for reserved, expected, alarm in ((0, "100", "800"), (400, "60", "880"), (700, None, "940")):
             account = self.account(concurrency={"of-others": reserved})
             said = self.goes(account.deploy())
             self.assertEqual(account.parameters.get("WakeupConcurrency"), expected)
             self.assertEqual("nothing is reserved" in said, expected is None)
-            self.assertEqual(account.parameters["ConcurrencyAlarmAt"], "800")
+            self.assertEqual(account.parameters["ConcurrencyAlarmAt"], alarm, "four fifths of what nobody reserved")
 
     def test_the_sweep_keeps_what_is_reserved_for_it_and_gets_two_where_the_account_can_spare_them(self):
         for reserved, expected in ((0, "2"), (700, "2"), (950, None)):
@@ -366,6 +384,15 @@ class Deployment(Scripts):
         self.assertIn("nobody is told of alarms", self.goes(account.deploy()))
         self.assertNotIn("nobody is told", self.goes(account.deploy(ALARM_TOPIC_ARN="arn:aws:sns:eu-central-1:1:on-call")))
         self.assertNotIn("nobody is told", self.goes(account.deploy()))
+
+    def test_what_is_set_goes_back_to_the_default_of_the_template(self):
+        account = self.deployed()
+        self.goes(account.deploy(THROTTLING_RATE="5", TURN_SECONDS="300", ALARMS="few", LOG_DAYS="7", DOMAIN="agents.example.com"))
+        names = ("ThrottlingRate", "TurnSeconds", "SignalTimeout", "WakeupTimeout", "Alarms", "LogRetentionDays", "DomainName")
+        self.assertEqual([account.parameters[name] for name in names], ["5", "300", "330", "330", "few", "7", "agents.example.com"])
+        self.goes(account.deploy(THROTTLING_RATE="-", TURN_SECONDS="-", ALARMS="-", LOG_DAYS="-", DOMAIN="-"))
+        self.assertEqual([account.parameters[name] for name in names], ["1000", "150", "180", "300", "all", "30", ""])
+        self.refused(account.deploy(TURN_SECONDS="2m"), "TURN_SECONDS is a number of seconds")
 
     def test_a_bucket_of_another_account_gets_no_functions(self):
         account = self.account()

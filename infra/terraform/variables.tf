@@ -593,7 +593,7 @@ variable "tracing" {
 }
 
 variable "concurrency_alarm_at" {
-  description = "At how many functions that run at the same time in the account there is an alarm; four fifths of what it may run. The template's default: 800."
+  description = "At how much of the account's concurrency there is an alarm. What is reserved counts as in use, because no other function may have it. The template's default: 800."
   type        = number
   default     = null
 
