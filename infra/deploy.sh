@@ -17,7 +17,8 @@
 #   ALARM_EMAIL, ALARM_TOPIC_ARN  who is told of alarms: an address, which has to confirm it, or a topic of Amazon SNS; nobody
 #                  without
 #   ALARMS         all of them (the default) or few
-#   INVOCATIONS_ALARM_AT          calls of inbound, signal and wakeup in an hour beyond which there is an alarm; none without
+#   INVOCATIONS_ALARM_AT          calls of inbound, signal, wakeup, stream and socket in an hour beyond which there is an alarm; none
+#                  without
 #   TRACING        disabled: without traces of X-Ray, five dollars for each million; enabled (the default)
 #   LOG_DAYS       for how many days logs are kept: 1, 3, 7, 14, 30 (the default), 60, 90, 180 or 365
 #   TAGS           tags of everything in the stack, instead of those before: `team=agents cost-center=42`
