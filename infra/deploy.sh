@@ -46,6 +46,8 @@
 #
 #   WORKSPACES     names of published workspaces whose agents are served, separated by commas; there is a bucket for their
 #                  bundles then (`dormouse workspace publish`)
+#   WORKSPACES_BUCKET  a bucket of this account for them that is there already: that of an earlier stack, or from before
+#                  WORKSPACES=-. One that is named after the stage is found; `-` makes a new one all the same
 #   BEDROCK_MODELS  models of Amazon Bedrock that their agents may ask, separated by commas: ids of models of this region, or
 #                  ARNs of models and of inference profiles
 #   VERSION_DAYS   for how many days their bucket keeps what was replaced, which is deleted then, and 0 for ever; 90 for a new
@@ -169,6 +171,22 @@ if [ "$exists" = yes ] && [[ ${rollout:-AtOnce} != AtOnce ]]; then
         --query 'MetricAlarms[].AlarmName' --output text | tr '\t' '\n' | grep -E "^$stack-[A-Za-z]+RolloutAlarm-" | paste -sd ' ' || true)
     [ -z "$raised" ] || fail "ROLLOUT=$rollout would be taken back at once, because these alarms are raised: $raised." \
         "ROLLOUT=AtOnce goes live without steps, also with what mends it; the next ROLLOUT=$rollout goes in steps again"
+fi
+
+# The bucket of workspaces: that of the stack, or one that is there already. What began with a bundle goes on with that bundle only.
+bundles=${WORKSPACES_BUCKET:-$(standing WorkspaceBucketName)}
+if [ -z "$bundles$(standing Workspaces)" ] && [[ ${WORKSPACES:--} != - ]]; then
+    buckets_of_workspaces || fail "nobody tells whether there is a bucket of workspaces of an earlier time (s3:ListAllMyBuckets," \
+        "s3:GetBucketLocation): WORKSPACES_BUCKET= names it, WORKSPACES_BUCKET=- makes a new one"
+    [ "${#found_buckets[@]}" -le 1 ] || fail "there are several buckets of workspaces of this stage, ${found_buckets[*]}:" \
+        "WORKSPACES_BUCKET= names one, WORKSPACES_BUCKET=- makes a new one"
+    bundles=${found_buckets[0]-}
+    [ -z "$bundles" ] || say "the bucket $bundles of an earlier time is used again; WORKSPACES_BUCKET=- makes a new one"
+fi
+if [[ ${bundles:--} != - ]]; then
+    has_bucket "$bundles" || fail "there is no bucket $bundles for workspaces"
+    [ -z "${VERSION_DAYS:-}" ] || fail "VERSION_DAYS is for a bucket that the stack makes, and has no effect on $bundles:" \
+        "aws s3api put-bucket-lifecycle-configuration changes that"
 fi
 
 bucket=$(bucket_of_artifacts)
@@ -339,6 +357,7 @@ deploy() {
         given WarmWrites "${WARM_WRITES:-}"
         given Streaming "${STREAMING:-}"
         given Workspaces "${WORKSPACES:-}"
+        given WorkspaceBucketName "$bundles"
         given BedrockModels "$(models_of_bedrock)"
         given Webhooks "${WEBHOOKS:-}"
         given Sockets "${SOCKETS:-}"

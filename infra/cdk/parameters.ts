@@ -265,6 +265,13 @@ export interface DormouseParameters {
   readonly workspaces?: string;
 
   /**
+   * A bucket of workspaces that is there already, like one that a stack made before, to be used instead of the one
+   * that the stack makes. It keeps its own encryption, versions and rules. The one that the stack made until then
+   * stays, without it.
+   */
+  readonly workspaceBucketName?: string;
+
+  /**
    * ARNs of the models of Amazon Bedrock, and of the inference profiles, that agents of published workspaces may
    * ask, separated by commas. Without one they may ask none.
    */
@@ -317,8 +324,8 @@ export interface DormouseParameters {
   readonly alarms?: "all" | "few";
 
   /**
-   * At how many calls of the functions inbound, signal and wakeup in an hour there is an alarm, because somebody
-   * has to pay for them; none when 0. Default: 0.
+   * At how many calls of the functions inbound, signal, wakeup, stream and socket in an hour there is an alarm,
+   * because somebody has to pay for them; none when 0. Default: 0.
    */
   readonly invocationsAlarmAt?: number;
 
@@ -383,6 +390,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   warmWrites: "WarmWrites",
   rollout: "Rollout",
   workspaces: "Workspaces",
+  workspaceBucketName: "WorkspaceBucketName",
   bedrockModels: "BedrockModels",
   tools: "Tools",
   toolsConcurrency: "ToolsConcurrency",

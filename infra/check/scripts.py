@@ -394,6 +394,27 @@ class Deployment(Scripts):
         self.assertEqual([account.parameters[name] for name in names], ["1000", "150", "180", "300", "all", "30", ""])
         self.refused(account.deploy(TURN_SECONDS="2m"), "TURN_SECONDS is a number of seconds")
 
+    def test_a_bucket_of_workspaces_is_found_again(self):
+        account = self.account()
+        self.goes(account.deploy(WORKSPACES="desk"))
+        self.assertNotIn("WorkspaceBucketName", account.parameters)
+        earlier = {"dormouse-dev-workspacebucket-1a": {"objects": ["workspaces/desk/current"]}}
+        account.now(buckets=account.read()["buckets"] | earlier)
+        self.goes(account.deploy(WORKSPACES="-"))
+        account.now(fails=["s3api list-buckets"])
+        self.refused(account.deploy(WORKSPACES="desk"), "WORKSPACES_BUCKET= names it")
+        account.now(fails=[])
+        self.assertIn("is used again", self.goes(account.deploy(WORKSPACES="desk")))
+        self.goes(account.deploy())
+        self.assertEqual(account.parameters["WorkspaceBucketName"], "dormouse-dev-workspacebucket-1a")
+        self.refused(account.deploy(VERSION_DAYS="30"), "VERSION_DAYS is for a bucket that the stack makes")
+        self.refused(account.deploy(WORKSPACES_BUCKET="of-nobody"), "there is no bucket of-nobody")
+        self.goes(account.deploy(WORKSPACES="-", WORKSPACES_BUCKET="-"))
+        account.now(buckets=account.read()["buckets"] | {"dormouse-dev-workspacebucket-2b": {"objects": []}})
+        self.refused(account.deploy(WORKSPACES="desk"), "several buckets of workspaces")
+        self.goes(account.deploy(WORKSPACES="desk", WORKSPACES_BUCKET="-"))
+        self.assertEqual(account.parameters["WorkspaceBucketName"], "")
+
     def test_a_bucket_of_another_account_gets_no_functions(self):
         account = self.account()
         place = "dormouse-artifacts-123456789012-eu-central-1"

@@ -48,6 +48,7 @@ locals {
     WarmWrites           = var.warm_writes
     Rollout              = var.rollout
     Workspaces           = var.workspaces
+    WorkspaceBucketName  = var.workspace_bucket_name
     BedrockModels        = var.bedrock_models
     Tools                = var.tools
     ToolsConcurrency     = var.tools_concurrency

@@ -476,6 +476,17 @@ variable "workspaces" {
   }
 }
 
+variable "workspace_bucket_name" {
+  description = "A bucket of workspaces that is there already, like one that a stack made before, to be used instead of the one that the stack makes. It keeps its own encryption, versions and rules. The one that the stack made until then stays, without it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.workspace_bucket_name == null ? true : can(regex("^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$", var.workspace_bucket_name))
+    error_message = "It has to match ([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?"
+  }
+}
+
 variable "bedrock_models" {
   description = "ARNs of the models of Amazon Bedrock, and of the inference profiles, that agents of published workspaces may ask, separated by commas. Without one they may ask none."
   type        = string
@@ -571,7 +582,7 @@ variable "alarms" {
 }
 
 variable "invocations_alarm_at" {
-  description = "At how many calls of the functions inbound, signal and wakeup in an hour there is an alarm, because somebody has to pay for them; none when 0. The template's default: 0."
+  description = "At how many calls of the functions inbound, signal, wakeup, stream and socket in an hour there is an alarm, because somebody has to pay for them; none when 0. The template's default: 0."
   type        = number
   default     = null
 
