@@ -81,6 +81,19 @@ for (const [what, parameters] of Object.entries({
   if (described(parameters) === before) faults.push(`${what} is changed, and no new version is published`);
 }
 fs.rmSync(path.dirname(changed), { recursive: true });
+const timeouts = (parameters) =>
+  synthesised(ALWAYS, parameters, (_, template) => {
+    const { SignalFunction, WakeupFunction } = template().Resources;
+    return [SignalFunction, WakeupFunction].map((one) => one.Properties.Timeout);
+  });
+const long = timeouts({ turnSeconds: 400, wakeupTimeout: 500 });
+if (long.join() !== "430,500") faults.push(`with turns of 400 seconds the functions have ${long.join(" and ")}`);
+try {
+  timeouts({ turnSeconds: 400, signalTimeout: 400 });
+  faults.push("a turn may take as long as its function, and nobody objects");
+} catch (error) {
+  if (!String(error).includes("more than turnSeconds")) throw error;
+}
 const steps = { rollout: "LambdaCanary10Percent5Minutes", secretStore: "stack", alarmEmail: "on-call@example.com" };
 for (const [name, zips, parameters] of [
   ["plain", ALWAYS, {}],

@@ -141,9 +141,17 @@ function ours(): string {
   return found;
 }
 
-/** The parameters that are given, by the template's names. */
+/** The parameters that are given, by the template's names. A turn ends before its function does. */
 function given(props: DormouseProps): { [name: string]: string } {
   const chosen: { [name: string]: string } = {};
+  const turn = props.turnSeconds;
+  if (turn !== undefined) {
+    chosen.SignalTimeout = String(Math.max(180, turn + 30));
+    chosen.WakeupTimeout = String(Math.max(300, turn + 30));
+  }
+  if ((turn ?? 150) >= Math.min(props.signalTimeout ?? 900, props.wakeupTimeout ?? 900)) {
+    throw new Error("signalTimeout and wakeupTimeout have to be more than turnSeconds");
+  }
   for (const [name, logicalName] of Object.entries(PARAMETERS)) {
     const value = props[name as keyof DormouseParameters];
     if (value !== undefined) {

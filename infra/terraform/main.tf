@@ -41,8 +41,14 @@ locals {
   # A parameter that is not given keeps the default of the template.
   chosen = { for name, value in local.given : name => tostring(value) if value != null }
 
+  # A turn ends before its function does.
+  longer = var.turn_seconds == null ? {} : {
+    SignalTimeout = tostring(max(180, var.turn_seconds + 30))
+    WakeupTimeout = tostring(max(300, var.turn_seconds + 30))
+  }
+
   # Another release publishes new versions of the functions.
-  release = substr(sha256(jsonencode([filesha256(local.template), local.build, local.chosen])), 0, 16)
+  release = substr(sha256(jsonencode([filesha256(local.template), local.build, local.longer, local.chosen])), 0, 16)
 }
 
 # A build that is deployed again, after another one that failed, has a place of its own: what is removed of the one place is not in
@@ -79,7 +85,7 @@ resource "aws_cloudformation_stack" "this" {
   capabilities = ["CAPABILITY_IAM"]
   tags         = var.tags
 
-  parameters = merge(local.chosen, {
+  parameters = merge(local.longer, local.chosen, {
     ArtifactBucket = var.artifact_bucket
     ArtifactPrefix = local.prefix
     Release        = local.release
@@ -90,6 +96,13 @@ resource "aws_cloudformation_stack" "this" {
     create = "1h"
     update = "4h"
     delete = "1h"
+  }
+
+  lifecycle {
+    precondition {
+      condition     = coalesce(var.turn_seconds, 150) < min(coalesce(var.signal_timeout, 900), coalesce(var.wakeup_timeout, 900))
+      error_message = "signal_timeout and wakeup_timeout have to be more than turn_seconds."
+    }
   }
 
   depends_on = [aws_s3_object.function]
