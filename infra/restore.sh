@@ -145,7 +145,7 @@ case "${1:-}" in
         fi
         start
         stopped=no
-        say "adopted. The table before is $table: nothing uses it, and nothing removes it"
+        say "adopted. The table before is $table: nothing uses it, and make destroy removes it with the rest"
         not_set "$2" "$(standing KmsKeyArn)"
         [ "${capacity:-0}" = 0 ] ||
             say "READ_CAPACITY and the like were those of the table before ($capacity, up to $most), and count no more"
