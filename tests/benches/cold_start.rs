@@ -2,9 +2,10 @@
 //!
 //! Every round starts each program once, in turn, so that a busy machine is busy for all of them. All see the same
 //! Runtime API, environment and store, which is reached over loopback without TLS: the handshake with AWS is not part of
-//! it. Certificates that the system trusts are one bundle, as they are on Lambda: a folder of them, as Debian has, makes
-//! those slow that read it. `make bench-cold` builds the programs as they are deployed and runs this; it fails when a goal
-//! is missed.
+//! it. All are started from copies that are made here, since how a linker left a file in the page cache decides how much
+//! of it one fault maps: the same program had a tenth fewer from a copy. Certificates that the system trusts are one
+//! bundle, as they are on Lambda: a folder of them, as Debian has, makes those slow that read it. `make bench-cold` builds
+//! the programs as they are deployed and runs this; it fails when a goal is missed.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -48,6 +49,8 @@ struct Start {
     busy: Duration,
     /// Peak resident memory in KB.
     resident: u64,
+    /// Pages of memory that it touched before they were there.
+    faults: u64,
 }
 
 /// What the others are compared with.
@@ -119,7 +122,16 @@ fn main() -> ExitCode {
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let subjects = subjects(&programs, &zips, folder("DORMOUSE_VARIANTS").as_deref());
+        let copies = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut subjects = subjects(&programs, &zips, folder("DORMOUSE_VARIANTS").as_deref());
+        for subject in &mut subjects {
+            let copy = copies.path().join(subject.program.file_name().unwrap());
+            if !copy.exists() {
+                std::fs::copy(&subject.program, &copy)
+                    .unwrap_or_else(|error| panic!("{}: {error}", subject.program.display()));
+            }
+            subject.program = copy;
+        }
         let mut measured: Vec<Vec<Start>> = subjects.iter().map(|_| Vec::new()).collect();
         // The first round only brings the files into memory.
         for round in 0..=rounds {
@@ -152,7 +164,8 @@ async fn start(subject: &Subject, endpoint: &str, bundle: &Path) -> Start {
     let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let answer = answer.await;
     let wall = began.elapsed();
-    let start = Start { wall, busy: busy(process.id()), resident: resident(process.id()) };
+    let id = process.id();
+    let start = Start { wall, busy: busy(id), resident: resident(id), faults: faults(id) };
     process.kill().unwrap();
     process.wait().unwrap();
     let answer = answer.unwrap_or_else(|error| panic!("{}: {error}", subject.label));
@@ -174,6 +187,15 @@ fn resident(process: u32) -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
 }
 
+/// How often the process touched a page that was not there.
+fn faults(process: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name in parentheses may hold blanks. Behind it are faults as the eighth field, and those that had to read as the tenth.
+    let behind = text.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<u64> = behind.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
+    fields.get(7).copied().unwrap_or_default() + fields.get(9).copied().unwrap_or_default()
+}
+
 /// The value that a share of `starts` does not exceed, in milliseconds.
 fn quantile(starts: &[Start], share: f64, of: impl Fn(&Start) -> Duration) -> f64 {
     let mut values: Vec<Duration> = starts.iter().map(of).collect();
@@ -189,7 +211,7 @@ fn report(subjects: &[Subject], measured: &[Vec<Start>]) -> Vec<String> {
     let (base_wall, base_busy) = medians(&measured[compared]);
     let mut missed = Vec::new();
     println!("{} starts each, in turn; milliseconds from start to first answer", measured[0].len());
-    let head = ["median", "p90", "ratio", "busy", "ratio", "peak MB", "zip MB"];
+    let head = ["median", "p90", "ratio", "busy", "ratio", "peak MB", "zip MB", "faults"];
     println!("{:<24}{}", "", head.map(|word| format!("{word:>9}")).concat());
     for (subject, starts) in subjects.iter().zip(measured) {
         let (wall, busy) = medians(starts);
@@ -197,9 +219,12 @@ fn report(subjects: &[Subject], measured: &[Vec<Start>]) -> Vec<String> {
         let wall_ratio = wall / base_wall;
         let busy_ratio = busy / base_busy;
         let peak = starts.iter().map(|start| start.resident).max().unwrap_or_default() as f64 / 1024.0;
+        let mut faults: Vec<u64> = starts.iter().map(|start| start.faults).collect();
+        faults.sort_unstable();
+        let faults = faults[faults.len() / 2];
         let zip = std::fs::metadata(&subject.zip).map_or(0, |zip| zip.len()) as f64 / 1e6;
         print!("{:<24}{wall:>9.2}{p90:>9.2}{wall_ratio:>9.2}", subject.label);
-        println!("{busy:>9.2}{busy_ratio:>9.2}{peak:>9.1}{zip:>9.2}");
+        println!("{busy:>9.2}{busy_ratio:>9.2}{peak:>9.1}{zip:>9.2}{faults:>9}");
         let goals = [
             ("of the clock", wall_ratio, RATIO),
             ("of a processor", busy_ratio, RATIO),

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use dormouse::lambda::{Function, serve};
+use dormouse::lambda::{Allocator, Function, serve};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     serve(Function::Socket, &dormouse_app::agents())

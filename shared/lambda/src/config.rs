@@ -3,6 +3,8 @@ mod sockets;
 mod streams;
 mod workspaces;
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
@@ -127,7 +129,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.
     pub fn from_env(function: Function) -> Result<Self, ConfigError> {
-        Self::from_variables(function, |name| std::env::var(name).ok())
+        Self::from_variables(function, of_process())
     }
 
     /// Reads variables of `function` through `look_up`. An empty variable is a missing one.
@@ -194,6 +196,13 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
     fn arn_where(&mut self, name: &str, needed: bool) -> String {
         if needed { self.arn(name) } else { self.optional_arn(name).unwrap_or_default() }
     }
+}
+
+/// The variables of this process, read once: a look-up in the environment itself goes through all of it.
+fn of_process() -> impl Fn(&str) -> Option<String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let variables: HashMap<String, String> = std::env::vars_os().filter_map(text).collect();
+    move |name| variables.get(name).cloned()
 }
 
 /// Reads the variables that only a function on Lambda has.

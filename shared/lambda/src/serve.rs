@@ -1,15 +1,17 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use dormouse_api::Agents;
-use dormouse_http::{App, Request, Response, TriggerError, TurnServer};
+use dormouse_http::{App, HeldSockets, Request, Response, Server, TriggerError, TurnServer};
 use dormouse_otel::Telemetry;
 use dormouse_ports::Clock;
 use futures::stream::BoxStream;
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::boot::{BootError, boot, boot_app, boot_sockets};
 use crate::{gateway, sockets, telemetry};
@@ -45,23 +47,37 @@ pub(crate) type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 #[inline]
 pub fn serve(function: Function, agents: &Agents) -> ExitCode {
     match function {
-        Function::Inbound => on_runtime(serve_requests(agents)),
-        Function::Signal => on_runtime(serve_signals(agents)),
-        Function::Wakeup => on_runtime(serve_wakeups(agents)),
-        Function::Socket => on_runtime(serve_sockets(agents)),
+        Function::Inbound => on_runtime(|| async { boot(function, agents, exporter()).await }, serve_requests),
+        Function::Signal => on_runtime(|| async { boot_app(function, agents, exporter()).await }, serve_signals),
+        Function::Wakeup => on_runtime(|| async { boot_app(function, agents, exporter()).await }, serve_wakeups),
+        Function::Socket => on_runtime(|| async { boot_sockets(agents, exporter()).await }, serve_sockets),
     }
 }
 
-/// Runs `served` to its end, and tells the log why it ended.
-pub(crate) fn on_runtime(served: impl Future<Output = Result<(), ServeError>>) -> ExitCode {
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => ended(runtime.block_on(served)),
+/// Boots by `boot`, then runs what `serve` makes of it to its end, and tells the log why it ended.
+pub(crate) fn on_runtime<T, B, S>(boot: impl FnOnce() -> B, serve: impl FnOnce(T) -> S) -> ExitCode
+where
+    B: Future<Output = Result<T, BootError>>,
+    S: Future<Output = Result<(), lambda_runtime::Error>>,
+{
+    match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => ended(match run(&runtime, boot) {
+            Ok(booted) => run(&runtime, || serve(booted)).map_err(ServeError::Runtime),
+            Err(error) => Err(ServeError::Start(error)),
+        }),
         Err(error) => {
             // There is no log yet. Without an error stream there is no reader.
             let _ = writeln!(io::stderr(), "no runtime: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the future that `make` makes, in a frame of its own and without moving it: two that run one after the other lie on the
+/// same pages of the stack, and once.
+#[inline(never)]
+fn run<F: Future>(runtime: &Runtime, make: impl FnOnce() -> F) -> F::Output {
+    runtime.block_on(pin!(make()))
 }
 
 /// The exporter that the environment describes, if there is one; the log goes there too.
@@ -90,27 +106,24 @@ fn ended(served: Result<(), ServeError>) -> ExitCode {
 }
 
 /// Reason for which a function ends.
-pub(crate) enum ServeError {
+enum ServeError {
     Start(BootError),
     Runtime(lambda_runtime::Error),
 }
 
-async fn serve_sockets(agents: &Agents) -> Result<(), ServeError> {
-    let sockets = boot_sockets(agents, exporter()).await.map_err(ServeError::Start)?;
+async fn serve_sockets(sockets: HeldSockets) -> Result<(), lambda_runtime::Error> {
     let handler = service_fn(async |event: LambdaEvent<Value>| {
         let left = time_left(clock(sockets.server().app()), event.context.deadline);
         sockets::handle(&sockets, event.payload, left).await.map_err(diagnostic)
     });
-    lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
+    lambda_runtime::run(handler).await
 }
 
-async fn serve_requests(agents: &Agents) -> Result<(), ServeError> {
-    let server = boot(Function::Inbound, agents, exporter()).await.map_err(ServeError::Start)?;
+async fn serve_requests(server: Server) -> Result<(), lambda_runtime::Error> {
     serve_turns(server.app(), async |event, left| http(event, left, |request| server.http(request)).await).await
 }
 
-async fn serve_signals(agents: &Agents) -> Result<(), ServeError> {
-    let app = boot_app(Function::Signal, agents, exporter()).await.map_err(ServeError::Start)?;
+async fn serve_signals(app: App) -> Result<(), lambda_runtime::Error> {
     let server = TurnServer::new(app);
     serve_turns(server.app(), async |event, left| match gateway::is_http(&event) {
         true => http(event, left, |request| server.http(request)).await,
@@ -119,8 +132,7 @@ async fn serve_signals(agents: &Agents) -> Result<(), ServeError> {
     .await
 }
 
-async fn serve_wakeups(agents: &Agents) -> Result<(), ServeError> {
-    let app = boot_app(Function::Wakeup, agents, exporter()).await.map_err(ServeError::Start)?;
+async fn serve_wakeups(app: App) -> Result<(), lambda_runtime::Error> {
     serve_turns(&app, async |event, left| app.wakeup(event, Some(left)).await).await
 }
 
@@ -129,7 +141,7 @@ async fn serve_wakeups(agents: &Agents) -> Result<(), ServeError> {
 async fn serve_turns(
     app: &App,
     handle: impl AsyncFn(Value, Duration) -> Result<Value, TriggerError>,
-) -> Result<(), ServeError> {
+) -> Result<(), lambda_runtime::Error> {
     let handler = service_fn(async |event: LambdaEvent<Value>| {
         let deadline = event.context.deadline;
         let left = time_left(clock(app), deadline).saturating_sub(TO_DRAIN);
@@ -143,7 +155,7 @@ async fn serve_turns(
         }
         answer.map_err(diagnostic)
     });
-    lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
+    lambda_runtime::run(handler).await
 }
 
 /// Answers the request that `event` carries by `serve`.

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::boot::{BootError, callers};
 use crate::config::StreamConfig;
-use crate::serve::{ServeError, diagnostic, on_runtime, time_left};
+use crate::serve::{diagnostic, on_runtime, time_left};
 use crate::streaming::{self, PiecewiseResponse};
 use crate::{gateway, telemetry};
 
@@ -27,20 +27,20 @@ const LIFE: Duration = Duration::from_secs(300);
 
 /// Serves streams as the function `stream`: boots once, then serves events until Lambda ends the process.
 pub fn serve_streams() -> ExitCode {
-    on_runtime(async {
-        telemetry::init_without_exporter();
-        serve().await
-    })
+    on_runtime(boot, serve)
 }
 
-async fn serve() -> Result<(), ServeError> {
-    let config = StreamConfig::from_env().map_err(|error| ServeError::Start(BootError::Config(error)))?;
-    let server = compose_streams(config);
+async fn boot() -> Result<StreamServer, BootError> {
+    telemetry::init_without_exporter();
+    Ok(compose_streams(StreamConfig::from_env()?))
+}
+
+async fn serve(server: StreamServer) -> Result<(), lambda_runtime::Error> {
     let handler = |event, deadline| {
         let server = server.clone();
         async move { stream(&server, event, deadline).await.map_err(diagnostic) }
     };
-    streaming::serve(handler).await.map_err(ServeError::Runtime)
+    streaming::serve(handler).await
 }
 
 /// Answers piece by piece.

@@ -1,8 +1,8 @@
-//! Addresses of the services, without the list of all partitions.
+//! Addresses of the services, without the rules of the SDK.
 //!
-//! By itself each client of the SDK reads a list of AWS's partitions, from JSON and with regular expressions, before its
-//! first request. Addresses in the public regions, in China and in GovCloud follow from the name of the region; elsewhere
-//! the SDK's own way counts.
+//! By itself each client of the SDK finds its address by rules, with regular expressions, before its first request. Addresses in
+//! the public regions, in China and in GovCloud follow from the name of the region; elsewhere the SDK's own way counts. The
+//! list of AWS's partitions, which those rules need, is read all the same: a client of the SDK reads it when it is made.
 
 use aws_smithy_runtime_api::client::endpoint::{
     EndpointFuture, EndpointResolverParams, ResolveEndpoint, SharedEndpointResolver,

@@ -28,7 +28,7 @@ impl StreamConfig {
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+        Self::from_variables(super::of_process())
     }
 
     /// Reads variables through `look_up`. An empty variable is a missing one.

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use dormouse::lambda::serve_streams;
+use dormouse::lambda::{Allocator, serve_streams};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     serve_streams()
