@@ -338,11 +338,11 @@ async fn follow(
         end(parts, run, reason).await?;
         return Ok(Vec::new());
     }
-    let (planned, later) = plan(parts, tools, run, (calls, response.finish_reason)).await?;
+    let (planned, later) = plan(parts, tools, run, (calls, response.ends_by())).await?;
     run.calls = planned;
     run.usage = run.usage.with(later.usage);
     *say = std::mem::take(say).and(later);
-    if response.finish_reason == FinishReason::ContentFilter && say.stop.is_none() {
+    if response.ends_by() == FinishReason::ContentFilter && say.stop.is_none() {
         end(parts, run, TerminalReason::ContentFilter).await?;
         return give_up(run, FILTERED);
     }

@@ -249,8 +249,8 @@ fn numbers_that_would_be_rounded_are_refused_to_the_model_and_to_a_person() {
 
 #[test]
 fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_made() {
-    let answer = |finish_reason: FinishReason, asked: &[(&str, &str, Value)]| {
-        let first = Response { finish_reason, ..calls(asked) };
+    let told_by = |finish_reason: FinishReason, raw: Value, asked: &[(&str, &str, Value)]| {
+        let first = Response { finish_reason, raw, ..calls(asked) };
         let (model, tools) = (ScriptedModel::playing(vec![Ok(first), Ok(says("done"))]), open_box());
         let mut bed = bed("policy: {approval: {external: []}}", &model, &tools);
         let run = bed.start("helper", message("look"));
@@ -258,6 +258,7 @@ fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_ma
         let made: Vec<String> = tools.made().into_iter().map(|(name, _)| name).collect();
         (made, contents(&state, "tool"), state["reason"].as_str().unwrap().to_owned())
     };
+    let answer = |finish_reason, asked: &[(&str, &str, Value)]| told_by(finish_reason, Value::Null, asked);
     let (empty, whole) = (json!({}), json!({ "to": "x" }));
     let (made, told, reason) =
         answer(FinishReason::Length, &[("a", "one", empty.clone()), ("b", "two", empty.clone())]);
@@ -267,9 +268,22 @@ fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_ma
     assert_eq!(made, ["one"], "its arguments are whole");
     let (made, ..) = answer(FinishReason::ToolCalls, &[("a", "one", empty)]);
     assert_eq!(made, ["one"], "it has none");
-    let (made, told, reason) = answer(FinishReason::ContentFilter, &[("a", "one", whole)]);
+    let (made, told, reason) = answer(FinishReason::ContentFilter, &[("a", "one", whole.clone())]);
     assert_eq!((made.len(), reason.as_str()), (0, "content_filter"));
     assert!(told[0].contains("filter"), "the conversation is whole: {told:?}");
+    // Of Gemini's answers the specification only tells that there are calls.
+    let gemini = |word: &str, arguments: &Value| {
+        let raw = json!({ "candidates": [{ "finishReason": word }] });
+        told_by(FinishReason::ToolCalls, raw, &[("a", "one", arguments.clone())])
+    };
+    for word in ["SAFETY", "PROHIBITED_CONTENT"] {
+        let (made, _, reason) = gemini(word, &whole);
+        assert_eq!((made.len(), reason.as_str()), (0, "content_filter"), "{word}");
+    }
+    let (made, told, reason) = gemini("MAX_TOKENS", &json!({}));
+    assert_eq!((made.len(), reason.as_str()), (0, "completed"));
+    assert!(told[0].contains("the answer was cut"), "{told:?}");
+    assert_eq!(gemini("STOP", &json!({})).0, ["one"]);
 }
 
 /// Tools that take anything.

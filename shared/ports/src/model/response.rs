@@ -67,6 +67,16 @@ impl Response {
         PLACES.iter().find_map(|place| self.raw.pointer(place)).and_then(Value::as_str)
     }
 
+    /// Why the answer ends. Gemini's answers with calls of tools have [`FinishReason::ToolCalls`], whatever else they say (§8.3.2):
+    /// here a filter that stopped one, and the most tokens, count before that.
+    pub fn ends_by(&self) -> FinishReason {
+        let word = self.raw.pointer("/candidates/0/finishReason").and_then(Value::as_str);
+        match word.map(FinishReason::of_gemini) {
+            Some(reason @ (FinishReason::ContentFilter | FinishReason::Length)) => reason,
+            Some(_) | None => self.finish_reason,
+        }
+    }
+
     /// True if the provider says that it failed on the way. Else [`FinishReason::Error`] only means that its reason to stop
     /// is none that the specification knows.
     pub fn has_failed(&self) -> bool {
@@ -107,6 +117,16 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
+    /// Meaning of a `finishReason` of Gemini (§8.3.2).
+    pub fn of_gemini(word: &str) -> Self {
+        match word {
+            "STOP" => Self::Stop,
+            "MAX_TOKENS" => Self::Length,
+            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" => Self::ContentFilter,
+            _ => Self::Error,
+        }
+    }
+
     /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

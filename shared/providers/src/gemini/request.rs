@@ -165,8 +165,8 @@ fn function_call(call: &ToolCall, with_signature: bool) -> Value {
 }
 
 /// True if `schema` is one of those that Gemini takes as `parameters` (§8.3.1): its own kind of schema, which refuses words
-/// of JSON Schema that it does not have, objects without properties and formats that it does not know. Those are taken in a
-/// field of their own, of which the specification says nothing.
+/// of JSON Schema that it does not have, objects without properties, lists without a word of what is in them, values of what is
+/// no text, and needs of what is no property. Those are taken in a field of their own, of which the specification says nothing.
 fn is_plain(schema: &Value) -> bool {
     const FORMATS: [&str; 6] = ["date-time", "enum", "int32", "int64", "float", "double"];
     const WORDS: [&str; 22] = [
@@ -194,8 +194,11 @@ fn is_plain(schema: &Value) -> bool {
         "anyOf",
     ];
     let Some(fields) = schema.as_object() else { return false };
-    let has_properties = fields.get("properties").and_then(Value::as_object).is_some_and(|known| !known.is_empty());
-    if fields.get("type").is_some_and(|kind| kind == "object") && !has_properties {
+    let properties = fields.get("properties").and_then(Value::as_object);
+    let kind = fields.get("type").and_then(Value::as_str);
+    if kind == Some("object") && properties.is_none_or(serde_json::Map::is_empty)
+        || kind == Some("array") && !fields.contains_key("items")
+    {
         return false;
     }
     fields.iter().all(|(word, value)| match (word.as_str(), value) {
@@ -205,8 +208,11 @@ fn is_plain(schema: &Value) -> bool {
         ("type", kind) => kind.is_string(),
         ("format", format) => FORMATS.iter().any(|known| format == known),
         ("enum", Value::Array(values)) => {
-            values.iter().all(|value| value.as_str().is_some_and(|text| !text.is_empty()))
+            kind == Some("string") && values.iter().all(|value| value.as_str().is_some_and(|text| !text.is_empty()))
         }
+        ("required", Value::Array(needed)) => needed.iter().all(|name| {
+            name.as_str().is_some_and(|name| properties.is_some_and(|properties| properties.contains_key(name)))
+        }),
         (word, _) => WORDS.contains(&word),
     })
 }

@@ -23,7 +23,10 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     };
     let blocks = parts.iter().filter_map(block).collect();
     let has_call = parts.iter().any(|part| part.get("functionCall").is_some());
-    let finish = finish_reason(candidate.get("finishReason").and_then(Value::as_str), has_call);
+    let finish = match candidate.get("finishReason").and_then(Value::as_str) {
+        _ if has_call => FinishReason::ToolCalls,
+        word => word.map_or(FinishReason::Error, FinishReason::of_gemini),
+    };
     let calls = parts.iter().filter_map(|part| Some(called(part.get("functionCall")?, part))).collect();
     Ok(ReadAnswer { blocks, calls, finish, usage })
 }
@@ -53,16 +56,6 @@ fn called(call: &Value, part: &Value) -> Called {
             Some(_) => Err("they are no JSON object".to_owned()),
         },
         signature: signature(part),
-    }
-}
-
-fn finish_reason(name: Option<&str>, has_call: bool) -> FinishReason {
-    match name {
-        _ if has_call => FinishReason::ToolCalls,
-        Some("STOP") => FinishReason::Stop,
-        Some("MAX_TOKENS") => FinishReason::Length,
-        Some("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII") => FinishReason::ContentFilter,
-        Some(_) | None => FinishReason::Error,
     }
 }
 

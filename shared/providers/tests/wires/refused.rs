@@ -132,6 +132,13 @@ async fn gemini_is_given_what_its_own_schemas_refuse_as_json_schema() {
         (of(json!({ "type": "object" })), "parametersJsonSchema"),
         (of(json!({ "type": "string", "format": "uri" })), "parametersJsonSchema"),
         (of(json!({ "type": "string", "enum": ["a", ""] })), "parametersJsonSchema"),
+        (of(json!({ "enum": ["a", "b"] })), "parametersJsonSchema"),
+        (of(json!({ "type": "array" })), "parametersJsonSchema"),
+        (of(json!({ "type": "array", "items": { "type": "string" } })), "parameters"),
+        (
+            json!({ "type": "object", "properties": { "a": { "type": "string" } }, "required": ["b"] }),
+            "parametersJsonSchema",
+        ),
         (of(json!({ "type": "string", "format": "date-time" })), "parameters"),
     ] {
         let body = sent(GEMINI, &with_schema(schema.clone())).await;
