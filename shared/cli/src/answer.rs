@@ -123,7 +123,7 @@ fn message(input: SubmitInput) -> MessageInput {
 async fn answer_task(
     asked: &AnswerArgs,
     id: &str,
-    (kind, mut message): (TaskMessageKind, MessageInput),
+    said: (TaskMessageKind, MessageInput),
 ) -> Result<TalkOutcome, TalkError> {
     if asked.by.is_some() {
         return Err(TalkError::ByItsKey);
@@ -132,8 +132,15 @@ async fn answer_task(
     let path = format!("/v1/tasks/{id}");
     let task: Task = client.read(&path).await?;
     if !task.status.is_suspended() {
-        return Err(TalkError::WaitsForNothing { task: id.to_owned(), status: task.status.as_str() });
+        // What was put aside and tried again has failed for the clients of its task, and may ask all the same.
+        return match OpenQuestion::of(&client, id).await {
+            Ok(question) if question.is_asked => {
+                answer_pause(asked, id, asked.pause.unwrap_or(question.generation), said).await
+            }
+            Ok(_) | Err(_) => Err(TalkError::WaitsForNothing { task: id.to_owned(), status: task.status.as_str() }),
+        };
     }
+    let (kind, mut message) = said;
     let pause = match asked.pause {
         Some(pause) => pause,
         None => {

@@ -5,6 +5,8 @@ mod request;
 mod response;
 mod stream;
 
+use std::borrow::Cow;
+
 use dormouse_ports::model::{CompletionRequest, ModelError};
 use dormouse_ports::{FetchRequest, Method, Secret};
 use serde_json::Value;
@@ -83,10 +85,44 @@ impl Wire for Gemini {
     }
 }
 
+/// The name under which a tool is declared: it begins with a letter or `_` here. One that does not has a `_` in front, and so has
+/// one that would be mistaken for it.
+fn sent_name(name: &str) -> Cow<'_, str> {
+    if begins_otherwise(name.trim_start_matches('_')) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
+}
+
+/// The tool that was declared as `name`.
+fn own_name(name: &str) -> &str {
+    match name.strip_prefix('_') {
+        Some(own) if begins_otherwise(own.trim_start_matches('_')) => own,
+        Some(_) | None => name,
+    }
+}
+
+/// True if `name` begins with what only other wires take at the beginning.
+fn begins_otherwise(name: &str) -> bool {
+    name.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+}
+
 /// Names may bring their collection: `tunedModels/mine`.
 fn path(model: &str) -> String {
     match model.split_once('/') {
         Some((collection, name)) => format!("/v1beta/{}/{}", segment(collection), segment(name)),
         None => format!("/v1beta/models/{}", segment(model)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_comes_back_as_it_is_and_begins_as_it_must() {
+        for name in ["look", "_look", "2fa", "_2fa", "__2fa", "-dash", "_-dash", "_", "", "a-2", "__"] {
+            let sent = sent_name(name);
+            assert_eq!(own_name(&sent), name, "{sent}");
+            assert!(!begins_otherwise(&sent), "{sent}");
+        }
+        assert_eq!(sent_name("look"), "look");
     }
 }

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::YamlNode;
+use super::yaml::{NodeValue, YamlNode};
+use crate::names::slip_of;
 
 /// The wires that a model may be behind.
 pub(crate) const PROVIDERS: [&str; 5] = ["openai", "openai-compatible", "anthropic", "gemini", "bedrock"];
@@ -88,6 +89,7 @@ impl ModelDefinition {
         let mut fields = Fields::of(node, format!("model `{name}`"), problems);
         let provider = fields.word("provider", &PROVIDERS, problems);
         let model = fields.text("name", problems);
+        let model = model.filter(|model| !model.trim().is_empty());
         for (field, missing) in [("provider", fields.get("provider").is_none()), ("name", model.is_none())] {
             if missing {
                 problems.error(node.line, format!("model `{name}` has no `{field}`"));
@@ -125,20 +127,12 @@ impl ModelDefinition {
             problems.error(line, message);
         }
         let takes_images = takes_images(name, &mut fields, problems);
-        let metadata = fields.json("metadata").and_then(|value| value.as_object().cloned()).unwrap_or_default();
-        let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64);
+        let metadata = fields.get("metadata");
+        tell_of_metadata(name, metadata, problems);
+        let metadata = metadata.and_then(|node| node.to_json().as_object().cloned()).unwrap_or_default();
+        let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64).filter(|number| *number > 0);
         let context_window = number("context_window").or_else(|| number("max_model_len"));
-        let prices = metadata.get("prices").and_then(|prices| {
-            Some(Prices {
-                prompt: prices.get("prompt")?.as_f64()?,
-                completion: prices.get("completion")?.as_f64()?,
-                cached: prices.get("cached").and_then(serde_json::Value::as_f64),
-            })
-        });
-        if metadata.contains_key("prices") && prices.is_none() {
-            let message = "must have the numbers `prompt` and `completion`, per million tokens";
-            problems.warning(node.line, format!("`metadata.prices` of model `{name}` {message}: no cost is counted"));
-        }
+        let prices = metadata.get("prices").and_then(Prices::read);
         fields.finish(problems);
         Some(Self {
             name: name.to_owned(),
@@ -153,6 +147,62 @@ impl ModelDefinition {
             prices,
             metadata,
         })
+    }
+}
+
+impl Prices {
+    /// The prices that `value` has, if it has those that are needed.
+    fn read(value: &serde_json::Value) -> Option<Self> {
+        let price = |name: &str| value.get(name)?.as_f64().filter(|price| *price >= 0.0);
+        Some(Self { prompt: price("prompt")?, completion: price("completion")?, cached: price("cached") })
+    }
+}
+
+/// Numbers of tokens in `metadata`, and what is so without them.
+const TOKENS: [(&str, &str); 3] = [
+    ("context_window", "its conversations are never compacted"),
+    ("max_model_len", "its conversations are never compacted"),
+    ("max_output_tokens", "an answer is as long as Dormouse takes it to be for such a model"),
+];
+/// Fields of `metadata.prices`, per million tokens.
+const PRICES: [&str; 3] = ["prompt", "completion", "cached"];
+
+/// Warns of what in `metadata` of the model `name` was meant and has no effect. Other fields are the author's own.
+fn tell_of_metadata(name: &str, metadata: Option<&YamlNode>, problems: &mut FileProblems<'_>) {
+    let Some(node) = metadata else { return };
+    let NodeValue::Map(entries) = &node.value else {
+        let message = format!("`metadata` of model `{name}` must be a mapping of fields, and is {}", node.kind());
+        return problems.warning(node.line, format!("{message}: it has no effect"));
+    };
+    let is_price =
+        |node: &YamlNode| node.as_number().and_then(serde_json::Number::as_f64).is_some_and(|price| price >= 0.0);
+    for entry in entries {
+        let key = entry.key.as_str();
+        let field = format!("`metadata.{key}` of model `{name}`");
+        if let Some((_, otherwise)) = TOKENS.iter().find(|(known, _)| *known == key) {
+            let number = entry.value.as_number().and_then(serde_json::Number::as_u64);
+            if number.is_none_or(|number| number == 0) {
+                let message = format!("{field} must be a whole number of tokens, in digits alone: {otherwise}");
+                problems.warning(entry.line, message);
+            }
+        } else if key == "prices" {
+            if Prices::read(&entry.value.to_json()).is_none() {
+                let message = "must have the numbers `prompt` and `completion`, per million tokens: no cost is counted";
+                problems.warning(entry.line, format!("{field} {message}"));
+            }
+            let NodeValue::Map(prices) = &entry.value.value else { continue };
+            for price in prices {
+                let field = format!("`metadata.prices.{}` of model `{name}`", price.key);
+                if !PRICES.contains(&price.key.as_str()) {
+                    let message = format!("{field} has no effect: prices are `{}`", PRICES.join("`, `"));
+                    problems.warning(price.line, message);
+                } else if !is_price(&price.value) {
+                    problems.warning(price.line, format!("{field} must be a number from 0 on: it has no effect"));
+                }
+            }
+        } else if let Some(meant) = slip_of(key, TOKENS.iter().map(|(known, _)| *known).chain(["prices"])) {
+            problems.warning(entry.line, format!("{field} has no effect: did you mean `{meant}`?"));
+        }
     }
 }
 

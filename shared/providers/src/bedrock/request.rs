@@ -35,9 +35,13 @@ fn system(messages: &[Message]) -> Option<Value> {
     }
 }
 
-/// Roles alternate here: what one role says in a row is one message.
+/// Roles alternate here, and the user begins: what one role says in a row is one message.
 fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
     let mut sent: Vec<(&str, Vec<Value>)> = Vec::new();
+    let first = messages.iter().find(|message| !matches!(message, Message::System { .. }));
+    if let Some(Message::Assistant(_)) = first {
+        sent.push(("user", vec![json!({ "text": NOTHING_SAID })]));
+    }
     for message in messages {
         let (role, entries) = match message {
             Message::System { .. } => continue,

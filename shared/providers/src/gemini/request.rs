@@ -6,7 +6,7 @@ use dormouse_ports::model::{
 };
 use serde_json::{Value, json};
 
-use super::SYSTEM;
+use super::{SYSTEM, sent_name};
 use crate::body::{RequestBody, Sampling, system_text};
 
 /// The body of `generateContent` (§8.3.1).
@@ -50,7 +50,7 @@ fn contents(messages: &[Message], checks_signatures: bool) -> Vec<Value> {
     for message in messages {
         if let Message::Tool { content, tool_call_id, images: of_result } = message {
             let name = names.get(tool_call_id.as_str()).copied().unwrap_or_default();
-            let response = json!({ "name": name, "id": tool_call_id, "response": { "result": content } });
+            let response = json!({ "name": sent_name(name), "id": tool_call_id, "response": { "result": content } });
             results.push(json!({ "functionResponse": response }));
             if !of_result.is_empty() {
                 images.push(json!({ "text": format!("[images of the result of the call `{tool_call_id}`]") }));
@@ -157,7 +157,7 @@ fn inferred(url: &str) -> Option<&'static str> {
 
 fn function_call(call: &ToolCall, with_signature: bool) -> Value {
     let arguments = call.arguments.clone().unwrap_or_default();
-    let mut part = json!({ "functionCall": { "name": call.name, "id": call.id, "args": arguments } });
+    let mut part = json!({ "functionCall": { "name": sent_name(&call.name), "id": call.id, "args": arguments } });
     if let (true, Some(signature)) = (with_signature, call.signature.as_deref().filter(|text| !text.is_empty())) {
         part["thoughtSignature"] = Value::from(signature);
     }
@@ -222,7 +222,7 @@ fn tools(tools: &[Tool]) -> Value {
         .iter()
         .map(|tool| {
             let field = if is_plain(&tool.parameters) { "parameters" } else { "parametersJsonSchema" };
-            json!({ "name": tool.name, "description": tool.description, field: tool.parameters })
+            json!({ "name": sent_name(&tool.name), "description": tool.description, field: tool.parameters })
         })
         .collect();
     json!([{ "functionDeclarations": declared }])
@@ -233,7 +233,7 @@ fn choice(choice: &ToolChoice) -> Value {
         ToolChoice::Auto => json!({ "mode": "AUTO" }),
         ToolChoice::Required => json!({ "mode": "ANY" }),
         ToolChoice::None => json!({ "mode": "NONE" }),
-        ToolChoice::Tool(name) => json!({ "mode": "ANY", "allowedFunctionNames": [name] }),
+        ToolChoice::Tool(name) => json!({ "mode": "ANY", "allowedFunctionNames": [sent_name(name)] }),
     };
     json!({ "functionCallingConfig": config })
 }

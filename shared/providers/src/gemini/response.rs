@@ -1,6 +1,7 @@
 use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
+use super::own_name;
 use crate::judge::counter;
 use crate::wire::{Called, Malformed, ReadAnswer};
 
@@ -49,7 +50,7 @@ fn signature(part: &Value) -> Option<String> {
 fn called(call: &Value, part: &Value) -> Called {
     Called {
         id: call.get("id").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        name: call.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        name: own_name(call.get("name").and_then(Value::as_str).unwrap_or_default()).to_owned(),
         arguments: match call.get("args") {
             Some(Value::Object(arguments)) => Ok(arguments.clone()),
             None | Some(Value::Null) => Ok(dormouse_ports::Map::new()),

@@ -72,6 +72,38 @@ async fn blanks_are_not_sent_alone() {
 }
 
 #[tokio::test]
+async fn on_bedrock_the_user_begins() {
+    let greeting = AssistantMessage { content: "Welcome!".into(), ..AssistantMessage::default() };
+    let told = [Message::system("Be kind."), Message::Assistant(greeting), Message::user("Hello")];
+    let body = sent(BEDROCK, &CompletionRequest::new(told)).await;
+    let roles: Vec<_> = body["messages"].as_array().expect("messages").iter().map(|one| one["role"].clone()).collect();
+    assert_eq!(roles, ["user", "assistant", "user"]);
+    assert_eq!(body["messages"][0]["content"], json!([{ "text": "." }]));
+}
+
+#[tokio::test]
+async fn names_of_tools_begin_with_a_letter_or_a_low_line_on_gemini() {
+    let mut request = CompletionRequest::new([Message::user("Hello")]);
+    let called = AssistantMessage { tool_calls: vec![ToolCall::new("t-1", "2fa", Map::new())], ..Default::default() };
+    request.messages.extend([Message::Assistant(called), Message::tool("t-1", "done")]);
+    request.tools =
+        vec![Tool { name: "2fa".into(), description: "Asks.".into(), parameters: json!({ "type": "object" }) }];
+    let part = json!({ "functionCall": { "name": "_2fa", "args": {} } });
+    let answer = json!({ "candidates": [{ "content": { "parts": [part] }, "finishReason": "STOP" }] });
+    let stage = Stage::json(answer);
+    let response = stage.ask(&gemini(stage.setup()), &request).await.expect("an answer");
+    assert_eq!(response.message.tool_calls[0].name, "2fa");
+    let body = stage.sent();
+    for place in [
+        "/tools/0/functionDeclarations/0/name",
+        "/contents/1/parts/0/functionCall/name",
+        "/contents/2/parts/0/functionResponse/name",
+    ] {
+        assert_eq!(body.pointer(place), Some(&json!("_2fa")), "{place}: {body}");
+    }
+}
+
+#[tokio::test]
 async fn instructions_of_blanks_are_left_out_and_results_of_blanks_say_so() {
     let call = |id: &str| ToolCall::new(id, "add", Map::new());
     let calls = AssistantMessage { tool_calls: vec![call("t-1"), call("t-2")], ..AssistantMessage::default() };

@@ -134,6 +134,31 @@ async fn a_kill_while_the_model_thinks_loses_nothing() {
     assert_eq!(assistant.model.requests().len(), 2, "the answer that was lost is asked for again, once");
 }
 
+/// For the clients of its task it has failed, and stays so; who lets it go on answers what it asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_aside_and_is_tried_again_is_answered_by_the_command_that_is_shown() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve_in(&[("DORMOUSE_LIMIT_ATTEMPTS", "1")]);
+    assistant.thinks.store(60_000, Ordering::SeqCst);
+    let task = assistant.send(&dormouse, "book blue");
+    assistant.asked(1).await;
+    assistant.thinks.store(0, Ordering::SeqCst);
+    let dormouse = dormouse.kill_and_restart();
+    Wire::of(&dormouse).task(&task, &[TaskStatus::Failed]).await;
+    let retried = dormouse.command(&["retry", &task]).output().expect("it runs");
+    assert!(retried.status.success(), "{retried:?}");
+    let shown = || {
+        let pending = dormouse.command(&["pending"]).output().expect("it runs");
+        String::from_utf8_lossy(&pending.stdout).into_owned()
+    };
+    eventually("it asks", || shown().contains(&format!("dormouse approve {task}"))).await;
+    let approved = dormouse.command(&["approve", &task]).output().expect("it runs");
+    assert!(approved.status.success(), "{approved:?}");
+    eventually("the office books", || rooms(&assistant) == ["blue"]).await;
+    let again = dormouse.command(&["approve", &task]).output().expect("it runs");
+    assert_eq!(again.status.code(), Some(1), "it asks nothing any more");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_while_the_tool_works_asks_a_person_if_it_happened() {
     let assistant = Assistant::hired().await;

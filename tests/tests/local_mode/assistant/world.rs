@@ -89,7 +89,12 @@ impl Assistant {
 
     /// `dormouse dev --workspace`.
     pub(crate) fn serve(&self) -> Dormouse {
-        Dormouse::start_with(self.place.path(), &["--workspace", &self.folder(), "--no-tour"])
+        self.serve_in(&[])
+    }
+
+    /// The same, with `environment` more.
+    pub(crate) fn serve_in(&self, environment: &[(&'static str, &'static str)]) -> Dormouse {
+        Dormouse::start_in(self.place.path(), &["--workspace", &self.folder(), "--no-tour"], environment)
     }
 
     /// Sends `said` to the assistant, and gives the id of the task.
