@@ -10,7 +10,9 @@ mod wire;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -34,6 +36,7 @@ pub struct ScriptedModel {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Value>>>,
     jobs: Arc<Mutex<Vec<ScriptedJob>>>,
+    tarries: Arc<AtomicU64>,
     serving: JoinHandle<io::Result<()>>,
 }
 
@@ -47,8 +50,10 @@ impl ScriptedModel {
         let address = listener.local_addr()?;
         let requests = Arc::new(Mutex::new(Vec::new()));
         let jobs = Arc::new(Mutex::new(Vec::new()));
+        let tarries = Arc::new(AtomicU64::new(0));
         let name = name.to_owned();
-        let model = Arc::new(Model { name, respond, requests: requests.clone(), jobs: jobs.clone() });
+        let (asked, begun, tarry) = (requests.clone(), jobs.clone(), tarries.clone());
+        let model = Arc::new(Model { name, respond, requests: asked, jobs: begun, tarries: tarry });
         let routes = Router::new()
             .route("/v1/models", get(models))
             .route("/v1/chat/completions", post(complete))
@@ -57,7 +62,7 @@ impl ScriptedModel {
             .route("/v1/responses/{id}/cancel", post(jobs::cancel))
             .with_state(model);
         let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
-        Ok(Self { address, requests, jobs, serving })
+        Ok(Self { address, requests, jobs, tarries, serving })
     }
 
     /// Starts a model that takes `turns` one after the other, and says so when it has no more.
@@ -83,6 +88,11 @@ impl ScriptedModel {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// From now on it tells that long after it has begun a job which one it is.
+    pub fn tarry(&self, time: Duration) {
+        self.tarries.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     /// The bodies of the requests so far; those of OpenAI's Responses also have `messages`, as chat completions have them.
     pub fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -100,6 +110,8 @@ struct Model {
     respond: Respond,
     requests: Arc<Mutex<Vec<Value>>>,
     jobs: Arc<Mutex<Vec<ScriptedJob>>>,
+    /// Milliseconds.
+    tarries: Arc<AtomicU64>,
 }
 
 async fn models(State(model): State<Arc<Model>>) -> Response {

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::NodeError;
+use dormouse_engine::{NodeError, cancellation};
+use dormouse_ports::Category;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, Response,
     StartedJob,
 };
+use futures::future::{Either, select};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -30,6 +32,9 @@ const PAUSES: [u32; 9] = [2, 3, 5, 10, 20, 30, 60, 120, 300];
 const MOST_FAILURES: u32 = 12;
 /// The longest that a model may think.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Time in which a provider still tells which job it has begun, once its run was canceled.
+const TO_LEARN: Duration = Duration::from_secs(10);
 
 /// Outcome of asking.
 pub(crate) enum Asked {
@@ -110,7 +115,28 @@ async fn hand_over(
     request: &CompletionRequest,
     key: &str,
 ) -> Result<HandedOver, NodeError> {
-    Ok(match unless_canceled(&*parts.clock, provider.start(request, key)).await? {
+    let mut start = provider.start(request, key);
+    let started = match unless_canceled(&*parts.clock, &mut start).await {
+        Ok(started) => started,
+        Err(ended) => {
+            // Only the answer tells which job is to be canceled.
+            if let Either::Left((Ok(StartedJob { job, status: BackgroundStatus::Running }), _)) =
+                select(start, parts.clock.sleep(TO_LEARN)).await
+            {
+                end(provider, &job).await;
+            }
+            return Err(ended);
+        }
+    };
+    // A run that was canceled meanwhile keeps no job, so that nobody else could end it.
+    if let Ok(StartedJob { job, status: BackgroundStatus::Running }) = &started
+        && let Some(watch) = cancellation()
+        && let Some(cancellation) = watch.by_now().await
+    {
+        end(provider, job).await;
+        return Err(NodeError::new(cancellation.message()).with_category(Category::InvocationCanceled));
+    }
+    Ok(match started {
         Ok(StartedJob { job, status: BackgroundStatus::Running }) => Ok((job, None)),
         Ok(StartedJob { job, status: BackgroundStatus::Completed(response) }) => Ok((job, Some(response))),
         Ok(StartedJob { status: BackgroundStatus::Failed(error), .. }) => Err((*error, 1)),
@@ -135,7 +161,7 @@ async fn look(
     let (answer, jobs) = match told {
         Ok(BackgroundStatus::Running) if waited < LONGEST => return Ok(still(0)),
         Ok(BackgroundStatus::Running) => {
-            give_up(provider, thinking).await;
+            end(provider, &thinking.job).await;
             let message = format!("the model did not answer within {} hours", LONGEST.as_secs() / 3600);
             (Err(ModelError::new(ModelErrorCategory::InvalidResponse, message)), thinking.jobs + 1)
         }
@@ -157,7 +183,7 @@ async fn look(
             return Ok(still(thinking.failures + 1));
         }
         Err(error) => {
-            give_up(provider, thinking).await;
+            end(provider, &thinking.job).await;
             (Err(error), thinking.jobs + 1)
         }
     };
@@ -175,17 +201,17 @@ fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
-/// Ends the job of `thinking`, since no run waits for it any more.
-pub(crate) async fn give_up(provider: &dyn BackgroundProvider, thinking: &Thinking) {
-    if let Err(error) = provider.cancel(&thinking.job).await {
-        tracing::warn!(%error, job = thinking.job.id, "a model call could not be canceled at its provider; it goes on there");
+/// Ends `job`, since no run waits for it any more.
+pub(crate) async fn end(provider: &dyn BackgroundProvider, job: &BackgroundJob) {
+    if let Err(error) = provider.cancel(job).await {
+        tracing::warn!(%error, job = job.id, "a model call could not be canceled at its provider; it goes on there");
     }
 }
 
 /// Tells those who work for a run that was canceled: the model's provider, and the sources of pending calls.
 pub(crate) async fn withdraw(parts: Arc<AgentParts>, run: AgentRun) {
     if let (Some(thinking), Some(provider)) = (&run.thinking, &parts.model.background) {
-        give_up(&**provider, thinking).await;
+        end(&**provider, &thinking.job).await;
     }
     let pending: Vec<(&str, &Value)> = run.calls.iter().filter_map(work_of).collect();
     if pending.is_empty() {

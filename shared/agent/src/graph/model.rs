@@ -51,7 +51,7 @@ pub(crate) async fn think(
     if is_over(parts, &run) {
         run.usage = used(parts, &run);
         if let (Some(thinking), Some(provider)) = (run.thinking.take(), &parts.model.background) {
-            background::give_up(&**provider, &thinking).await;
+            background::end(&**provider, &thinking.job).await;
         }
         let update = ended(parts, run, TerminalReason::Time).await?;
         return Ok(update.then(identity(parts)));

@@ -98,6 +98,12 @@ impl CancellationWatch {
         self.0.known.get()
     }
 
+    /// The cancellation by now: one strongly consistent read of one item where this run knows of none. `None` too where the
+    /// store does not answer.
+    pub async fn by_now(&self) -> Option<Cancellation> {
+        self.0.look().await.ok().flatten().cloned()
+    }
+
     /// Waits until the invocation is canceled, to be selected against the node's work. While it is awaited it reads
     /// the record at once and then once a second, one strongly consistent read of one item each time; a store that
     /// does not answer is asked again.

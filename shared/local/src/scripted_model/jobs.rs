@@ -1,6 +1,8 @@
 //! The same model over OpenAI's Responses: it also works in the background.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -79,6 +81,7 @@ pub(super) async fn create(State(model): State<Arc<Model>>, headers: HeaderMap, 
     if !in_background {
         tokio::time::sleep(job.turn.delay).await;
     }
+    tokio::time::sleep(Duration::from_millis(model.tarries.load(Ordering::Relaxed))).await;
     axum::Json(job.body()).into_response()
 }
 

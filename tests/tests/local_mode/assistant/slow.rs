@@ -171,6 +171,25 @@ async fn canceling_a_run_cancels_what_its_model_thinks() {
     eventually("the provider is told", || assistant.model.jobs()[1].is_canceled).await;
 }
 
+/// The provider has begun the job, and the run does not know yet which one it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_begun_while_its_run_is_canceled_is_canceled_too() {
+    let assistant = Assistant::hired().await;
+    assistant.in_the_background();
+    assistant.thinks.store(600_000, Ordering::SeqCst);
+    let dormouse = assistant.serve();
+    // Shorter and longer than it takes until a run looks whether it was canceled.
+    for (round, tarries) in [500, 4_000].into_iter().enumerate() {
+        assistant.model.tarry(Duration::from_millis(tarries));
+        let task = assistant.send(&dormouse, "hello");
+        eventually("the job is begun", || assistant.model.jobs().len() == round + 1).await;
+        let path = format!("/v1/tasks/{task}/cancel");
+        let canceled = Wire::of(&dormouse).post(&path, &format!("cancel-{round}"), &json!({})).await;
+        assert_eq!(canceled.0, 200, "{}", canceled.1);
+        eventually("the provider is told", || assistant.model.jobs()[round].is_canceled).await;
+    }
+}
+
 /// What a provider signs with `secret`, as Standard Webhooks says.
 fn signed(id: &str, body: &str, secret: &[u8]) -> [(&'static str, String); 3] {
     let time = jiff::Timestamp::now().as_second().to_string();
