@@ -71,6 +71,9 @@ pub(crate) async fn part(
 async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<ProviderSetup, String> {
     let outside = ProviderPorts { fetch: ports.fetch.clone(), clock: ports.clock.clone() };
     let mut setup = ProviderSetup::new(outside, &definition.model).capabilities(Capabilities::ALL);
+    if definition.returns_reasoning() {
+        setup = setup.returning_reasoning();
+    }
     if let Some(url) = &definition.url {
         let lookup = Lookup { env: &*ports.env, secrets: &*ports.secrets };
         let unknown = |error| format!("the address of model `{}`: {error}", definition.name);

@@ -20,12 +20,16 @@ use crate::{Provider, responses};
 /// The key goes into `authorization` as a bearer. A schema is sent as `response_format`, strict where it allows that;
 /// where [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.1.5.1). Reasoning
 /// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
-/// messages is not sent. `max_tokens` goes to OpenAI's own address as `max_completion_tokens`, since its reasoning models take
+/// messages is not sent unless the setup is [returning](ProviderSetup::returning_reasoning) it. `max_tokens` goes to OpenAI's own address as `max_completion_tokens`, since its reasoning models take
 /// no other, and to all others under its own name (§8.1.1), which many know alone.
 pub fn openai(setup: ProviderSetup) -> Provider {
     let is_own = setup.base_url.as_deref().is_none_or(|url| url.starts_with("https://api.openai.com"));
-    Provider::new(OpenAi::Chat { is_own }, setup)
+    let returns_reasoning = setup.returns_reasoning;
+    Provider::new(OpenAi::Chat { is_own, returns_reasoning }, setup)
 }
+
+/// Name of the vendor, and origin of the reasoning of chat completions.
+const SYSTEM: &str = "openai";
 
 /// Origin of reasoning of Responses, which chat completions do not understand.
 pub(crate) const OF_RESPONSES: &str = "openai.responses";
@@ -37,6 +41,8 @@ pub(crate) enum OpenAi {
     Chat {
         /// OpenAI's own address is asked.
         is_own: bool,
+        /// [`ProviderSetup::returning_reasoning`].
+        returns_reasoning: bool,
     },
     /// Responses.
     Responses,
@@ -44,7 +50,7 @@ pub(crate) enum OpenAi {
 
 impl Wire for OpenAi {
     fn system(&self) -> &'static str {
-        "openai"
+        SYSTEM
     }
 
     fn origin(&self) -> &'static str {
@@ -68,9 +74,9 @@ impl Wire for OpenAi {
 
     fn ids(&self) -> IdRule {
         match self {
-            Self::Chat { is_own: true } => IdRule { longest: 40, ..IdRule::ANY },
+            Self::Chat { is_own: true, .. } => IdRule { longest: 40, ..IdRule::ANY },
             // Other servers may have put more into an id than a name.
-            Self::Chat { is_own: false } => IdRule::ANY,
+            Self::Chat { is_own: false, .. } => IdRule::ANY,
             Self::Responses => IdRule { longest: 64, ..IdRule::ANY },
         }
     }
@@ -81,7 +87,9 @@ impl Wire for OpenAi {
 
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
         let (path, body) = match self {
-            Self::Chat { is_own } => ("/chat/completions", request::encode(model, request, *is_own)?),
+            Self::Chat { is_own, returns_reasoning } => {
+                ("/chat/completions", request::encode(model, request, (*is_own, *returns_reasoning))?)
+            }
             Self::Responses => ("/responses", responses::request::encode(model, request, false)?),
         };
         Ok(Encoded { path: path.to_owned(), body })

@@ -85,6 +85,7 @@ pub struct ProviderSetup {
     pub(crate) limits: FetchLimits,
     pub(crate) capabilities: Option<Capabilities>,
     pub(crate) system: Option<String>,
+    pub(crate) returns_reasoning: bool,
 }
 
 impl ProviderSetup {
@@ -100,6 +101,7 @@ impl ProviderSetup {
             limits: FetchLimits::default(),
             capabilities: None,
             system: None,
+            returns_reasoning: false,
         }
     }
 
@@ -123,6 +125,13 @@ impl ProviderSetup {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
+    }
+
+    /// Chat completions give an answer that called tools its reasoning back, as `reasoning_content`. §8.1.1 says that none is sent,
+    /// and servers of some models that think between calls refuse a conversation without it.
+    #[must_use]
+    pub fn returning_reasoning(self) -> Self {
+        Self { returns_reasoning: true, ..self }
     }
 
     /// A text that no error tells, beside the key and the values of headers: a secret in the address, for example.

@@ -83,6 +83,11 @@ impl ModelDefinition {
         (self.provider == "anthropic").then(|| named.unwrap_or_else(standard))
     }
 
+    /// True if its server wants to be told what the model thought before its calls of tools.
+    pub fn returns_reasoning(&self) -> bool {
+        self.metadata.get(RETURNS_REASONING).and_then(serde_json::Value::as_bool).unwrap_or_default()
+    }
+
     /// Reads the model `name` from its mapping in `file`.
     pub(crate) fn read(name: &str, file: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Model, name));
@@ -164,6 +169,8 @@ const TOKENS: [(&str, &str); 3] = [
     ("max_model_len", "its conversations are never compacted"),
     ("max_output_tokens", "an answer is as long as Dormouse takes it to be for such a model"),
 ];
+/// The field of `metadata` by which a model is told its reasoning again.
+const RETURNS_REASONING: &str = "return_reasoning";
 /// Fields of `metadata.prices`, per million tokens.
 const PRICES: [&str; 3] = ["prompt", "completion", "cached"];
 
@@ -185,6 +192,10 @@ fn tell_of_metadata(name: &str, metadata: Option<&YamlNode>, problems: &mut File
                 let message = format!("{field} must be a whole number of tokens, in digits alone: {otherwise}");
                 problems.warning(entry.line, message);
             }
+        } else if key == RETURNS_REASONING {
+            if entry.value.as_bool().is_none() {
+                problems.warning(entry.line, format!("{field} must be `true` or `false`: it has no effect"));
+            }
         } else if key == "prices" {
             if Prices::read(&entry.value.to_json()).is_none() {
                 let message = "must have the numbers `prompt` and `completion`, per million tokens: no cost is counted";
@@ -200,7 +211,9 @@ fn tell_of_metadata(name: &str, metadata: Option<&YamlNode>, problems: &mut File
                     problems.warning(price.line, format!("{field} must be a number from 0 on: it has no effect"));
                 }
             }
-        } else if let Some(meant) = slip_of(key, TOKENS.iter().map(|(known, _)| *known).chain(["prices"])) {
+        } else if let Some(meant) =
+            slip_of(key, TOKENS.iter().map(|(known, _)| *known).chain(["prices", RETURNS_REASONING]))
+        {
             problems.warning(entry.line, format!("{field} has no effect: did you mean `{meant}`?"));
         }
     }

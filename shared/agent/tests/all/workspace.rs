@@ -72,6 +72,42 @@ fn a_sound_workspace_has_no_problems() {
 }
 
 #[test]
+fn what_metadata_was_meant_to_say_and_does_not_is_told() {
+    let model = "small:\n  provider: openai-compatible\n  name: tiny\n  url: http://127.0.0.1:9/v1\n  metadata:";
+    for (metadata, told) in [
+        (
+            "\n    context_window: 128k\n",
+            Some("6: warning: `metadata.context_window` of model `small` must be a whole number"),
+        ),
+        ("\n    max_output_tokens: 0\n", Some("6: warning: `metadata.max_output_tokens`")),
+        (
+            "\n    contex_window: 100\n",
+            Some("6: warning: `metadata.contex_window` of model `small` has no effect: did you mean `context_window`?"),
+        ),
+        ("\n    prices: {prompt: 1}\n", Some("6: warning: `metadata.prices` of model `small` must have the numbers")),
+        ("\n    prices: {prompt: -1, completion: 2}\n", Some("no cost is counted")),
+        (
+            "\n    prices: {prompt: 1, completion: 2, cache: 3}\n",
+            Some("`metadata.prices.cache` of model `small` has no effect: prices are `prompt`"),
+        ),
+        ("\n    return_reasoning: maybe\n", Some("must be `true` or `false`")),
+        (" 3\n", Some("5: warning: `metadata` of model `small` must be a mapping of fields")),
+        ("\n    context_window: 128000\n    prices: {prompt: 1, completion: 2, cached: 0}\n    team: sales\n", None),
+        ("\n    return_reasoning: true\n", None),
+    ] {
+        let workspace = with(MODELS, &format!("{model}{metadata}"));
+        let lines = lines(&workspace);
+        match told {
+            Some(told) => assert!(lines.iter().any(|line| line.contains(told)), "{metadata}: {lines:#?}"),
+            None => assert_eq!(lines, [] as [&str; 0], "{metadata}"),
+        }
+        assert!(workspace.is_sound(), "what sleeps with it goes on: {metadata}");
+    }
+    let nameless = with(MODELS, "small:\n  provider: openai\n  name: ''\n");
+    assert!(lines(&nameless).iter().any(|line| line.contains("model `small` has no `name`")), "{:?}", lines(&nameless));
+}
+
+#[test]
 fn each_mistake_is_named_with_its_line_and_what_to_do() {
     for (path, text, line) in [
         (

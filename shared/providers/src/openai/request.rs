@@ -5,16 +5,22 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::SYSTEM;
+use super::response::REASONING;
 use crate::body::{RequestBody, Sampling, without_stream};
 use crate::canonical::canonical;
 use crate::schema::{is_strict, with_properties};
 
-/// The body of `POST /chat/completions` (§8.1.1).
-pub(super) fn encode(model: &str, request: &CompletionRequest, is_own: bool) -> Result<Value, ModelError> {
+/// The body of `POST /chat/completions` (§8.1.1), for OpenAI's own address or another, with the reasoning of calls or without.
+pub(super) fn encode(
+    model: &str,
+    request: &CompletionRequest,
+    (is_own, with_reasoning): (bool, bool),
+) -> Result<Value, ModelError> {
     let config = &request.config;
     let mut body = RequestBody::default();
     body.set("model", Some(model));
-    body.set("messages", Some(messages(&request.messages)));
+    body.set("messages", Some(messages(&request.messages, with_reasoning)));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
     body.set("tool_choice", request.tool_choice.as_ref().map(choice));
     let max_tokens = if is_own { "max_completion_tokens" } else { "max_tokens" };
@@ -30,7 +36,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest, is_own: bool) -> 
     Ok(Value::Object(body.with_extras(&extras, true)?))
 }
 
-fn messages(messages: &[Message]) -> Vec<Value> {
+fn messages(messages: &[Message], with_reasoning: bool) -> Vec<Value> {
     let mut sent = Vec::new();
     let mut images = Vec::new();
     for one in messages {
@@ -43,7 +49,7 @@ fn messages(messages: &[Message]) -> Vec<Value> {
             Message::Tool { .. } => {}
             Message::System { .. } | Message::User { .. } | Message::Assistant(_) => show(&mut images, &mut sent),
         }
-        sent.push(message(one));
+        sent.push(message(one, with_reasoning));
     }
     show(&mut images, &mut sent);
     sent
@@ -57,11 +63,11 @@ fn show(images: &mut Vec<Value>, sent: &mut Vec<Value>) {
     }
 }
 
-fn message(message: &Message) -> Value {
+fn message(message: &Message, with_reasoning: bool) -> Value {
     match message {
         Message::System { content } => json!({ "role": "system", "content": content }),
         Message::User { content } => json!({ "role": "user", "content": user_content(content) }),
-        Message::Assistant(message) => assistant(message),
+        Message::Assistant(message) => assistant(message, with_reasoning),
         Message::Tool { content, tool_call_id, images: _ } => {
             json!({ "role": "tool", "content": content, "tool_call_id": tool_call_id })
         }
@@ -104,7 +110,7 @@ pub(crate) fn address(source: &ImageSource, media_type: Option<&str>) -> String 
     }
 }
 
-fn assistant(message: &AssistantMessage) -> Value {
+fn assistant(message: &AssistantMessage, with_reasoning: bool) -> Value {
     let content = match &message.content {
         Content::Text(text) => Value::from(text.as_str()),
         Content::Blocks(blocks) => {
@@ -121,7 +127,23 @@ fn assistant(message: &AssistantMessage) -> Value {
     }
     let content = if content == "" { Value::Null } else { content };
     let calls: Vec<_> = message.tool_calls.iter().map(call).collect();
-    json!({ "role": "assistant", "content": content, "tool_calls": calls })
+    let mut sent = json!({ "role": "assistant", "content": content, "tool_calls": calls });
+    if let Some(reasoning) = reasoning(message).filter(|_| with_reasoning) {
+        sent[REASONING[0]] = Value::from(reasoning);
+    }
+    sent
+}
+
+/// What a server of this wire thought before its calls.
+fn reasoning(message: &AssistantMessage) -> Option<String> {
+    let Content::Blocks(blocks) = &message.content else { return None };
+    let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
+    let thought = |block: &Block| match block {
+        Block::Thinking { text, signature: None } => Some(text.clone()),
+        Block::Thinking { .. } | Block::Text { .. } | Block::Image { .. } | Block::RedactedThinking { .. } => None,
+    };
+    let told: String = blocks.iter().filter_map(thought).collect();
+    (is_own && !told.is_empty()).then_some(told)
 }
 
 fn call(call: &ToolCall) -> Value {

@@ -1,5 +1,6 @@
+use dormouse_ports::Map;
 use dormouse_ports::model::{
-    AssistantMessage, Block, FinishReason, Message, ModelErrorCategory, ModelProvider, ToolCall, ToolChoice,
+    AssistantMessage, Block, Content, FinishReason, Message, ModelErrorCategory, ModelProvider, ToolCall, ToolChoice,
 };
 use dormouse_providers::{Capabilities, openai};
 use dormouse_testkit::ScriptedAnswer;
@@ -28,6 +29,38 @@ async fn a_text_comes_back_with_usage_and_the_raw_answer() {
     assert_eq!(response.raw, body);
     assert_eq!(stage.sent_to(), "https://api.openai.com/v1/chat/completions");
     assert_eq!(stage.sent_header("authorization").as_deref(), Some("Bearer hush"));
+}
+
+/// §8.1.1 has none sent; models that think between calls are refused by their servers without it.
+#[tokio::test]
+async fn the_reasoning_of_calls_goes_back_where_the_server_wants_it() {
+    let thought = |origin: Option<&str>, tool_calls| AssistantMessage {
+        content: Content::Blocks(vec![
+            Block::Thinking { text: "Two and two.".into(), signature: None },
+            Block::text("Hm."),
+        ]),
+        tool_calls,
+        origin: origin.map(str::to_owned),
+    };
+    let call = |id: &str| vec![ToolCall::new(id, "add", Map::new())];
+    let mut request = hello();
+    request.messages.extend([
+        Message::Assistant(thought(Some("openai"), call("t-1"))),
+        Message::tool("t-1", "4"),
+        Message::Assistant(thought(Some("anthropic"), call("t-2"))),
+        Message::tool("t-2", "4"),
+        Message::Assistant(thought(Some("openai"), Vec::new())),
+        Message::user("Thanks"),
+    ]);
+    let sent = async |returning: bool| {
+        let stage = Stage::json(completion(json!({ "role": "assistant", "content": "Hi." }), "stop"));
+        let setup = if returning { stage.setup().returning_reasoning() } else { stage.setup() };
+        stage.ask(&openai(setup), &request).await.expect("an answer");
+        let messages = stage.sent()["messages"].as_array().expect("messages").clone();
+        messages.into_iter().filter_map(|message| message.get("reasoning_content").cloned()).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(false).await, [] as [Value; 0]);
+    assert_eq!(sent(true).await, ["Two and two."], "that of the same wire, with its calls");
 }
 
 #[tokio::test]
