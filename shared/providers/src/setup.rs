@@ -38,13 +38,20 @@ impl ApiKey {
     }
 
     pub(crate) async fn resolve(&self) -> Result<Secret, ModelError> {
-        self.secrets.resolve(&self.name).await.map_err(|error| {
+        let key = self.secrets.resolve(&self.name).await.map_err(|error| {
             let category = match &error {
                 SecretError::Missing(_) | SecretError::Denied(_) => ModelErrorCategory::Authentication,
                 SecretError::Unavailable(_) => ModelErrorCategory::Unavailable,
             };
             ModelError::new(category, format!("the key of the model cannot be had: {error}"))
-        })
+        })?;
+        let text = key.expose();
+        if text.trim() == text && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Ok(key);
+        }
+        let message = "the key of the model begins or ends with a blank or a line feed, or has a character that no header may \
+                       have; store it again without (`printf %s`, where `echo` adds a line feed)";
+        Err(ModelError::new(ModelErrorCategory::Authentication, message))
     }
 }
 

@@ -143,7 +143,7 @@ impl ScreenState {
         let is_again = self.answer.replace(answer.clone()).is_some_and(|before| before == *answer);
         let shown = std::mem::take(&mut self.live);
         if is_again && !shown.is_empty() && self.in_line {
-            write!(out, "{DIM}…{PLAIN}")?;
+            write!(out, "{}", styled(&format!("{DIM}…{PLAIN}")))?;
         } else if !is_again && !shown.is_empty() {
             self.earlier.push(shown);
         }
@@ -401,6 +401,6 @@ mod tests {
         screen.began(&other, &mut out).expect("it writes");
         screen.delta("Elsewhere.", &mut out).expect("it writes");
         let shown = end(screen, out);
-        assert_eq!(shown, format!("I look.{DIM}…{PLAIN}\nI look.\nElsewhere.\n"));
+        assert_eq!(shown, format!("I look.{}\nI look.\nElsewhere.\n", styled(&format!("{DIM}…{PLAIN}"))));
     }
 }

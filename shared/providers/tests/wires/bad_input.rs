@@ -186,6 +186,17 @@ async fn without_a_key_nothing_is_sent() {
     }
 }
 
+#[tokio::test]
+async fn a_key_with_a_line_feed_is_told_to_be_one() {
+    for key in ["hush\n", " hush", "hu\u{e4}sh", "hu\rsh"] {
+        let stage = Stage::default();
+        let setup = stage.setup().key(ApiKey::known(key.into()));
+        let refused = stage.ask(&openai(setup), &hello()).await.expect_err("no key");
+        assert_eq!((refused.category, stage.fetch.requests().len()), (Category::Authentication, 0), "{refused}");
+        assert!(refused.message.contains("line feed") && !refused.message.contains("hu"), "{refused}");
+    }
+}
+
 fn call(name: &str, arguments: &str) -> Value {
     let call = json!({ "id": "t-1", "type": "function", "function": { "name": name, "arguments": arguments } });
     json!({ "role": "assistant", "content": null, "tool_calls": [call] })
