@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use dormouse::lambda::{Allocator, serve_streams};
+use dormouse::lambda::{Allocator, allocator, serve_streams};
 
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+static ALLOCATOR: Allocator = allocator();
 
 fn main() -> ExitCode {
     serve_streams()

@@ -107,7 +107,7 @@ pub fn dev(agents: &Agents) -> std::process::ExitCode {
 /// The functions on AWS Lambda.
 #[cfg(feature = "lambda")]
 pub mod lambda {
-    pub use dormouse_lambda::{Allocator, Function, serve, serve_streams};
+    pub use dormouse_lambda::{Allocator, Function, allocator, serve, serve_streams};
 }
 
 /// The code of the guide for authors is compiled and run.

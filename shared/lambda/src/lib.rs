@@ -10,6 +10,7 @@
 
 #![warn(missing_docs)]
 
+mod allocator;
 mod boot;
 mod config;
 mod gateway;
@@ -22,10 +23,7 @@ pub mod telemetry;
 mod workers;
 mod workspaces;
 
-/// Allocator for the program of a function, as `#[global_allocator]`. A start pays for each page of memory that it touches first;
-/// this allocator lays what is small close together. A function runs one thread, so that nobody waits for its lock.
-pub use dlmalloc::GlobalDlmalloc as Allocator;
-
+pub use allocator::{Allocator, allocator};
 pub use boot::{BootError, boot, compose, compose_sockets};
 pub use config::{Config, SecretSources, Secrets, SecretsError, SocketConfig, StreamConfig, WorkspaceConfig};
 pub use machine::{Machine, WorkQueue, machine};

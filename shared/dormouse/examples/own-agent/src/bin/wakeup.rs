@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use dormouse::lambda::{Allocator, Function, serve};
+use dormouse::lambda::{Allocator, Function, allocator, serve};
 
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+static ALLOCATOR: Allocator = allocator();
 
 fn main() -> ExitCode {
     serve(Function::Wakeup, &own_agent::agents())
