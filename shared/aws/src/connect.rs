@@ -1,6 +1,7 @@
 //! Access to AWS: one HTTP client for all services, and service clients that are made when they are first used.
 
 mod address;
+mod agent;
 mod trust;
 
 use std::fmt;
@@ -106,6 +107,7 @@ macro_rules! client {
             .region(Region::new($access.region.clone()))
             .credentials_provider($access.credentials.clone())
             .http_client($http)
+            .interceptor(agent::OneUserAgent)
             .retry_config($retry)
             .timeout_config($timeouts);
         let endpoint = $endpoint.clone().or_else(|| $access.endpoints.all.clone());
