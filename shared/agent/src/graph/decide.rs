@@ -1,5 +1,7 @@
 //! The node behind every pause: what people and other systems said becomes what is next for each call.
 
+use std::time::Duration;
+
 use dormouse_engine::{NodeError, Update, Votes, record};
 use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolOutput};
 use dormouse_ports::{EntryKind, Map};
@@ -15,12 +17,13 @@ use super::model::{conclusion, end, ended_by_hook, unwritable};
 use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{BegunMark, cut, edited, give_up, invocation, settle};
+use super::plan::{BegunMark, cut, edited, give_up, invocation, settle, signal};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
 use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, tell_outcome, vendor};
 use super::toolset::Toolset;
 use super::waits::{PendingDue, due, outcomes_at_once, with};
+use crate::workspace::ToolOrigin;
 
 /// How often a person is asked again about one call whose arguments were given wrongly.
 const MOST_UNFIT: usize = 3;
@@ -47,7 +50,8 @@ pub(crate) async fn decide(
             continue;
         }
         let asked = call.digest.clone();
-        let Some(Outcome { status, whole, pictures }) = replies.next(parts, &tools, call, &mut stops)? else {
+        let Some(Outcome { status, whole, pictures }) = replies.next(parts, (&tools, run.steps), call, &mut stops)?
+        else {
             continue;
         };
         call.status = status;
@@ -186,7 +190,7 @@ impl Replies {
     fn next(
         &self,
         parts: &AgentParts,
-        tools: &Toolset<'_>,
+        (tools, step): (&Toolset<'_>, u64),
         call: &mut PlannedCall,
         stops: &mut bool,
     ) -> Result<Option<Outcome>, NodeError> {
@@ -196,7 +200,10 @@ impl Replies {
             (CallStatus::Uncertain { .. }, About::Uncertain) => {
                 let reply = self.reply(call);
                 decided(call, &reply)?;
-                let status = certainty(call, &reply);
+                let status = match told_elsewhere(parts, step, call, &reply)? {
+                    Some(pending) => pending,
+                    None => certainty(call, &reply),
+                };
                 reported(call, &status, &reply)?;
                 Ok(alone(status))
             }
@@ -292,12 +299,34 @@ fn reported(call: &PlannedCall, status: &CallStatus, reply: &Reply) -> Result<()
     record(entry.with(REPORTED, true).with("by", reply.by.as_str()))
 }
 
+/// Time in which what a tool has told of a call that happened is found: it is there already, or is not waited for.
+const TO_FIND: Duration = Duration::from_secs(1);
+
+/// A wait for what its tool has told of a `call` that happened, where the person does not say what came of it, and the tool was given
+/// an address to tell it at.
+fn told_elsewhere(
+    parts: &AgentParts,
+    step: u64,
+    call: &mut PlannedCall,
+    reply: &Reply,
+) -> Result<Option<CallStatus>, NodeError> {
+    let is_open = reply.decision == Choice::Happened && reply.result.is_empty();
+    if !is_open || call.origin != ToolOrigin::External || parts.callbacks.is_none() {
+        return Ok(None);
+    }
+    call.happened = true;
+    let signal_id = signal(&invocation()?, step, call);
+    let pending = Pending { timeout: Some(TO_FIND), ..Pending::default() };
+    Ok(Some(CallStatus::Pending { signal_id, pending, since: Some(parts.clock.now()) }))
+}
+
+/// What is told of a call that happened, where that is all that is known.
+const HAPPENED: &str = "the call happened, says a person who looked; its output is not known";
+
 fn certainty(call: &PlannedCall, reply: &Reply) -> CallStatus {
     let answered = |text: &str, is_error| CallStatus::Answered { text: text.to_owned(), is_error };
     match reply.decision {
-        Choice::Happened if reply.result.is_empty() => {
-            answered("the call happened, says a person who looked; its output is not known", false)
-        }
+        Choice::Happened if reply.result.is_empty() => answered(HAPPENED, false),
         Choice::Happened => answered(&reply.result, false),
         Choice::Repeat => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
         Choice::Open
@@ -330,6 +359,9 @@ fn outcome(
             PendingDue::Asked => {
                 call.polled = pending.state;
                 Some(CallStatus::Ready { approved_digest: None, input: None }.into())
+            }
+            PendingDue::Over if call.happened => {
+                Some(CallStatus::Answered { text: HAPPENED.to_owned(), is_error: false }.into())
             }
             PendingDue::Over => {
                 let text = "error: the tool sent no outcome in time".to_owned();

@@ -121,6 +121,7 @@ mod tests {
             unfit: Vec::new(),
             edited: false,
             images: Vec::new(),
+            happened: false,
             status: CallStatus::NeedsApproval,
         };
         let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_engine::{NodeError, current, keep_worker, record};
 use dormouse_ports::model::{FinishReason, ToolCall};
 use dormouse_ports::tool::Effect;
-use dormouse_ports::{EntryKind, InvocationId, Map};
+use dormouse_ports::{EntryKind, InvocationId, Map, SignalId};
 use serde_json::Value;
 
 use super::action;
@@ -124,6 +124,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         unfit: Vec::new(),
         edited: false,
         images: Vec::new(),
+        happened: false,
         status: CallStatus::NeedsApproval,
     };
     planned.status = match status(parts, tools, at, call, &mut planned) {
@@ -213,6 +214,13 @@ fn result(call: &PlannedCall) -> Option<Value> {
 /// Names a call among all calls of all time.
 pub(crate) fn key(invocation: &InvocationId, step: u64, call: &PlannedCall) -> String {
     format!("{invocation}/{step}/{}", call.part)
+}
+
+/// The signal that brings the outcome of `call` where it goes on elsewhere. A call that is made again has another one: what its
+/// tool still tells of the time before is no outcome of this one.
+pub(crate) fn signal(invocation: &InvocationId, step: u64, call: &PlannedCall) -> SignalId {
+    let key = key(invocation, step, call);
+    if call.attempts > 1 { format!("{key}/{}", call.attempts).into() } else { key.into() }
 }
 
 pub(crate) fn invocation() -> Result<InvocationId, NodeError> {

@@ -277,6 +277,9 @@ pub struct PlannedCall {
     /// Images of its result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Block>,
+    /// True if a person said that it happened and not what came of it, which its tool may have told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub happened: bool,
     /// Next thing to do about it.
     pub status: CallStatus,
 }

@@ -10,7 +10,7 @@ use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
 };
-use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, StateArtifact};
 use futures::future::{Either, join_all, select};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -26,7 +26,7 @@ use super::notes::note;
 use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{BegunMark, give_up, invocation, key, settle};
+use super::plan::{BegunMark, give_up, invocation, key, settle, signal};
 use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, TerminalReason};
 use super::time::{Bound, CallTime, is_over, spend, used};
 use super::toolset::{OfferedTool, Toolset};
@@ -342,7 +342,7 @@ impl Making<'_> {
         input: Option<&GivenInput>,
         limit: Duration,
     ) -> ToolCall {
-        let signal_id = self.signal(call);
+        let signal_id = signal(self.invocation, self.step, call);
         let url = self.parts.callbacks.as_ref().and_then(|callbacks| callbacks.address(&signal_id));
         ToolCall {
             id: call.id.clone(),
@@ -368,17 +368,12 @@ impl Making<'_> {
         }
     }
 
-    /// The signal that brings the outcome of `call` when it goes on elsewhere.
-    fn signal(self, call: &PlannedCall) -> SignalId {
-        key(self.invocation, self.step, call).into()
-    }
-
     fn status(self, call: &PlannedCall, reply: ToolReply) -> Outcome {
         match reply {
             ToolReply::Done(output) => answered(self.parts, &output),
             ToolReply::Pending(pending) => {
                 let since = Some(self.parts.clock.now());
-                CallStatus::Pending { signal_id: self.signal(call), pending, since }.into()
+                CallStatus::Pending { signal_id: signal(self.invocation, self.step, call), pending, since }.into()
             }
             ToolReply::InputRequired(request) => CallStatus::Asking { request }.into(),
         }

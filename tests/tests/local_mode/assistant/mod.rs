@@ -227,6 +227,46 @@ async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
     assert!(ended["later"] == true && ended["tool"] == "book" && ended["output_digest"].is_string(), "{ended:?}");
 }
 
+/// The 202 of a tool that answers later is lost in a kill, and it tells what came of the call while a person is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tool_tells_of_a_call_in_doubt_is_the_outcome_of_that_call_alone() {
+    let post = async |address: &str, outcome: &str| {
+        let sent =
+            reqwest::Client::new().post(address).json(&json!({ "booked": outcome })).send().await.expect("an answer");
+        assert!(sent.status().is_success(), "{}", sent.status());
+    };
+    for (told, decision, second, last) in [
+        (Some("blue, at first"), "happened", None, "blue, at first"),
+        (None, "happened", None, "its output is not known"),
+        (Some("blue, at first"), "repeat", Some("blue, at last"), "blue, at last"),
+    ] {
+        let assistant = Assistant::hired().await;
+        assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");
+        assistant.office.defer();
+        assistant.office.tarry(60_000);
+        let dormouse = assistant.serve();
+        let task = assistant.send(&dormouse, "book blue");
+        eventually("the office is asked", || assistant.office.callbacks().len() == 1).await;
+        assistant.office.tarry(0);
+        let dormouse = dormouse.kill_and_restart();
+        let wire = Wire::of(&dormouse);
+        wire.task(&task, &[TaskStatus::InputRequired]).await;
+        if let Some(told) = told {
+            post(&assistant.office.callbacks()[0], told).await;
+        }
+        let (status, taken) = wire.answer(&task, None, json!({ "decision": decision })).await;
+        assert_eq!(status, 201, "{taken}");
+        if let Some(second) = second {
+            eventually("the office is asked again", || assistant.office.callbacks().len() == 2).await;
+            post(&assistant.office.callbacks()[1], second).await;
+        }
+        wire.task(&task, &DONE).await;
+        let words = last_words(&dormouse, &task);
+        assert!(words.contains(last), "{decision} {told:?}: {words}");
+        assert_eq!(assistant.model.requests().len(), 2);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_sleeps_goes_on_with_the_definitions_that_it_began_with() {
     let assistant = Assistant::hired().await;
