@@ -29,9 +29,10 @@ const FUNCTION: &str = include_str!("new/package/src/bin/function.rs.in");
 const FUNCTIONS: [&str; 4] = ["Inbound", "Signal", "Socket", "Wakeup"];
 
 /// Files that deploy the functions. The scripts can be run.
-const INFRA: [(&str, &str); 9] = [
+const INFRA: [(&str, &str); 10] = [
     ("account.sh", include_str!("new/infra/account.sh")),
     ("build.sh", include_str!("new/infra/build.sh")),
+    ("changes.sh", include_str!("new/infra/changes.sh")),
     ("deploy.sh", include_str!("new/infra/deploy.sh")),
     ("destroy.sh", include_str!("new/infra/destroy.sh")),
     ("requirements-build.txt", include_str!("new/infra/requirements-build.txt")),
@@ -275,5 +276,10 @@ mod tests {
         infra(&Infra { folder: ask.folder.join("build/infra") }).unwrap();
         let script = fs::metadata(ask.folder.join("build/infra/deploy.sh")).unwrap();
         assert_eq!(script.permissions().mode() & 0o111, 0o111);
+        for (name, text) in INFRA {
+            for sourced in text.lines().filter_map(|line| line.strip_prefix(". ./")) {
+                assert!(ask.folder.join("build/infra").join(sourced).is_file(), "{name} sources {sourced}");
+            }
+        }
     }
 }
