@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{NodeError, cancellation};
-use dormouse_ports::Category;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, Response,
     StartedJob,
@@ -23,7 +22,7 @@ use super::plan::invocation;
 use super::run::{AgentRun, CallStatus, PlannedCall, Thinking};
 use super::time::CallTime;
 use super::toolset::Toolset;
-use super::watch::unless_canceled;
+use super::watch::{self, unless_canceled};
 
 /// Seconds from one look to the next; the last ones hold from then on.
 const PAUSES: [u32; 9] = [2, 3, 5, 10, 20, 30, 60, 120, 300];
@@ -130,11 +129,11 @@ async fn hand_over(
     };
     // A run that was canceled meanwhile keeps no job, so that nobody else could end it.
     if let Ok(StartedJob { job, status: BackgroundStatus::Running }) = &started
-        && let Some(watch) = cancellation()
-        && let Some(cancellation) = watch.by_now().await
+        && let Some(known) = cancellation()
+        && let Some(cancellation) = known.by_now().await
     {
         end(provider, job).await;
-        return Err(NodeError::new(cancellation.message()).with_category(Category::InvocationCanceled));
+        return Err(watch::canceled(&cancellation));
     }
     Ok(match started {
         Ok(StartedJob { job, status: BackgroundStatus::Running }) => Ok((job, None)),

@@ -200,10 +200,7 @@ impl Replies {
             (CallStatus::Uncertain { .. }, About::Uncertain) => {
                 let reply = self.reply(call);
                 decided(call, &reply)?;
-                let status = match told_elsewhere(parts, step, call, &reply)? {
-                    Some(pending) => pending,
-                    None => certainty(call, &reply),
-                };
+                let status = certainty(parts, step, call, &reply)?;
                 reported(call, &status, &reply)?;
                 Ok(alone(status))
             }
@@ -302,30 +299,22 @@ fn reported(call: &PlannedCall, status: &CallStatus, reply: &Reply) -> Result<()
 /// Time in which what a tool has told of a call that happened is found: it is there already, or is not waited for.
 const TO_FIND: Duration = Duration::from_secs(1);
 
-/// A wait for what its tool has told of a `call` that happened, where the person does not say what came of it, and the tool was given
-/// an address to tell it at.
-fn told_elsewhere(
-    parts: &AgentParts,
-    step: u64,
-    call: &mut PlannedCall,
-    reply: &Reply,
-) -> Result<Option<CallStatus>, NodeError> {
-    let is_open = reply.decision == Choice::Happened && reply.result.is_empty();
-    if !is_open || call.origin != ToolOrigin::External || parts.callbacks.is_none() {
-        return Ok(None);
-    }
-    call.happened = true;
-    let signal_id = signal(&invocation()?, step, call);
-    let pending = Pending { timeout: Some(TO_FIND), ..Pending::default() };
-    Ok(Some(CallStatus::Pending { signal_id, pending, since: Some(parts.clock.now()) }))
-}
-
 /// What is told of a call that happened, where that is all that is known.
 const HAPPENED: &str = "the call happened, says a person who looked; its output is not known";
 
-fn certainty(call: &PlannedCall, reply: &Reply) -> CallStatus {
+/// What is next for a `call` that was in doubt.
+fn certainty(parts: &AgentParts, step: u64, call: &mut PlannedCall, reply: &Reply) -> Result<CallStatus, NodeError> {
     let answered = |text: &str, is_error| CallStatus::Answered { text: text.to_owned(), is_error };
-    match reply.decision {
+    Ok(match reply.decision {
+        // Its tool may have told what came of it, where it was given an address.
+        Choice::Happened
+            if reply.result.is_empty() && call.origin == ToolOrigin::External && parts.callbacks.is_some() =>
+        {
+            call.happened = true;
+            let pending = Pending { timeout: Some(TO_FIND), ..Pending::default() };
+            let signal_id = signal(&invocation()?, step, call);
+            CallStatus::Pending { signal_id, pending, since: Some(parts.clock.now()) }
+        }
         Choice::Happened if reply.result.is_empty() => answered(HAPPENED, false),
         Choice::Happened => answered(&reply.result, false),
         Choice::Repeat => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
@@ -336,7 +325,7 @@ fn certainty(call: &PlannedCall, reply: &Reply) -> CallStatus {
         | Choice::Skip
         | Choice::Answer
         | Choice::Decline => answered("it is not known whether the call happened; it was not made again", true),
-    }
+    })
 }
 
 /// The call runs again with the answer, or with its refusal.

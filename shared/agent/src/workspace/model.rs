@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::{NodeValue, YamlNode};
+use super::yaml::{NodeValue, YamlEntry, YamlNode};
 use crate::names::slip_of;
 
 /// The wires that a model may be behind.
@@ -75,7 +75,7 @@ impl ModelDefinition {
     /// The most tokens of one answer, where the agent does not say and the wire wants to be told in every request: those that
     /// `metadata` names, or as many as its models take. `None` where the provider chooses.
     pub fn most_tokens(&self) -> Option<u64> {
-        let named = self.metadata.get("max_output_tokens").and_then(serde_json::Value::as_u64).filter(|most| *most > 0);
+        let named = self.metadata.get("max_output_tokens").and_then(tokens);
         let standard = || match OLD.iter().any(|name| self.model.starts_with(name)) {
             true => MOST_TOKENS_OF_OLD,
             false => MOST_TOKENS,
@@ -135,8 +135,8 @@ impl ModelDefinition {
         let metadata = fields.get("metadata");
         tell_of_metadata(name, metadata, problems);
         let metadata = metadata.and_then(|node| node.to_json().as_object().cloned()).unwrap_or_default();
-        let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64).filter(|number| *number > 0);
-        let context_window = number("context_window").or_else(|| number("max_model_len"));
+        let window = |name: &str| metadata.get(name).and_then(tokens);
+        let context_window = window("context_window").or_else(|| window("max_model_len"));
         let prices = metadata.get("prices").and_then(Prices::read);
         fields.finish(problems);
         Some(Self {
@@ -158,9 +158,19 @@ impl ModelDefinition {
 impl Prices {
     /// The prices that `value` has, if it has those that are needed.
     fn read(value: &serde_json::Value) -> Option<Self> {
-        let price = |name: &str| value.get(name)?.as_f64().filter(|price| *price >= 0.0);
-        Some(Self { prompt: price("prompt")?, completion: price("completion")?, cached: price("cached") })
+        let of = |name: &str| value.get(name).and_then(price);
+        Some(Self { prompt: of("prompt")?, completion: of("completion")?, cached: of("cached") })
     }
+}
+
+/// A number of tokens, if `value` is one.
+fn tokens(value: &serde_json::Value) -> Option<u64> {
+    value.as_u64().filter(|tokens| *tokens > 0)
+}
+
+/// A price, if `value` is one.
+fn price(value: &serde_json::Value) -> Option<f64> {
+    value.as_f64().filter(|price| *price >= 0.0)
 }
 
 /// Numbers of tokens in `metadata`, and what is so without them.
@@ -181,14 +191,11 @@ fn tell_of_metadata(name: &str, metadata: Option<&YamlNode>, problems: &mut File
         let message = format!("`metadata` of model `{name}` must be a mapping of fields, and is {}", node.kind());
         return problems.warning(node.line, format!("{message}: it has no effect"));
     };
-    let is_price =
-        |node: &YamlNode| node.as_number().and_then(serde_json::Number::as_f64).is_some_and(|price| price >= 0.0);
     for entry in entries {
         let key = entry.key.as_str();
         let field = format!("`metadata.{key}` of model `{name}`");
         if let Some((_, otherwise)) = TOKENS.iter().find(|(known, _)| *known == key) {
-            let number = entry.value.as_number().and_then(serde_json::Number::as_u64);
-            if number.is_none_or(|number| number == 0) {
+            if tokens(&entry.value.to_json()).is_none() {
                 let message = format!("{field} must be a whole number of tokens, in digits alone: {otherwise}");
                 problems.warning(entry.line, message);
             }
@@ -197,24 +204,29 @@ fn tell_of_metadata(name: &str, metadata: Option<&YamlNode>, problems: &mut File
                 problems.warning(entry.line, format!("{field} must be `true` or `false`: it has no effect"));
             }
         } else if key == "prices" {
-            if Prices::read(&entry.value.to_json()).is_none() {
-                let message = "must have the numbers `prompt` and `completion`, per million tokens: no cost is counted";
-                problems.warning(entry.line, format!("{field} {message}"));
-            }
-            let NodeValue::Map(prices) = &entry.value.value else { continue };
-            for price in prices {
-                let field = format!("`metadata.prices.{}` of model `{name}`", price.key);
-                if !PRICES.contains(&price.key.as_str()) {
-                    let message = format!("{field} has no effect: prices are `{}`", PRICES.join("`, `"));
-                    problems.warning(price.line, message);
-                } else if !is_price(&price.value) {
-                    problems.warning(price.line, format!("{field} must be a number from 0 on: it has no effect"));
-                }
-            }
+            tell_of_prices(name, entry, problems);
         } else if let Some(meant) =
             slip_of(key, TOKENS.iter().map(|(known, _)| *known).chain(["prices", RETURNS_REASONING]))
         {
             problems.warning(entry.line, format!("{field} has no effect: did you mean `{meant}`?"));
+        }
+    }
+}
+
+/// The same of its `prices`.
+fn tell_of_prices(name: &str, prices: &YamlEntry, problems: &mut FileProblems<'_>) {
+    if Prices::read(&prices.value.to_json()).is_none() {
+        let message = "must have the numbers `prompt` and `completion`, per million tokens: no cost is counted";
+        problems.warning(prices.line, format!("`metadata.prices` of model `{name}` {message}"));
+    }
+    let NodeValue::Map(entries) = &prices.value.value else { return };
+    for entry in entries {
+        let field = format!("`metadata.prices.{}` of model `{name}`", entry.key);
+        if !PRICES.contains(&entry.key.as_str()) {
+            let message = format!("{field} has no effect: prices are `{}`", PRICES.join("`, `"));
+            problems.warning(entry.line, message);
+        } else if price(&entry.value.to_json()).is_none() {
+            problems.warning(entry.line, format!("{field} must be a number from 0 on: it has no effect"));
         }
     }
 }

@@ -38,10 +38,6 @@ fn system(messages: &[Message]) -> Option<Value> {
 /// Roles alternate here, and the user begins: what one role says in a row is one message.
 fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
     let mut sent: Vec<(&str, Vec<Value>)> = Vec::new();
-    let first = messages.iter().find(|message| !matches!(message, Message::System { .. }));
-    if let Some(Message::Assistant(_)) = first {
-        sent.push(("user", vec![json!({ "text": NOTHING_SAID })]));
-    }
     for message in messages {
         let (role, entries) = match message {
             Message::System { .. } => continue,
@@ -55,6 +51,9 @@ fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
             Some((last, known)) if *last == role => known.extend(entries),
             Some(_) | None => sent.push((role, entries)),
         }
+    }
+    if sent.first().is_some_and(|(role, _)| *role == "assistant") {
+        sent.insert(0, ("user", vec![json!({ "text": NOTHING_SAID })]));
     }
     Ok(sent.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect())
 }

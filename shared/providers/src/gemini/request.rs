@@ -165,8 +165,9 @@ fn function_call(call: &ToolCall, with_signature: bool) -> Value {
 }
 
 /// True if `schema` is one of those that Gemini takes as `parameters` (§8.3.1): its own kind of schema, which refuses words
-/// of JSON Schema that it does not have, objects without properties, lists without a word of what is in them, values of what is
-/// no text, and needs of what is no property. Those are taken in a field of their own, of which the specification says nothing.
+/// of JSON Schema and formats that it does not have, objects without properties, lists without a word of what is in them, values
+/// of what is no text, and needs of what is no property. Those are taken in a field of their own, of which the specification says
+/// nothing.
 fn is_plain(schema: &Value) -> bool {
     const FORMATS: [&str; 6] = ["date-time", "enum", "int32", "int64", "float", "double"];
     const WORDS: [&str; 22] = [
