@@ -149,6 +149,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .edge("pending", "decide")
         .edge("rest", "model")
         .edge("think", "model")
+        .leaves_short_turns()
         .hears(ending, move |run: &AgentRun| hears(hearing.of(run.acting()), run))
         .on_cancel(move |run: AgentRun| background::withdraw(canceling.of(&run.agent).clone(), run))
         .twin(Arc::new(move |material| recorded::twin(&again, material)))

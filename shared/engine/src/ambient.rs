@@ -119,6 +119,8 @@ pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -
 pub struct TurnTime {
     /// All of it.
     pub whole: Duration,
+    /// As much as any turn has here; more than `whole` where a request waits for this one.
+    pub longest: Duration,
     /// Instant at which it ends: what is under way then is dropped.
     pub ends: Duration,
 }
@@ -127,6 +129,11 @@ impl TurnTime {
     /// What is left of it at `now`.
     pub fn left(self, now: Duration) -> Duration {
         self.ends.saturating_sub(now)
+    }
+
+    /// True if other turns have clearly more time.
+    pub fn is_short(self) -> bool {
+        self.whole < self.longest - self.longest / 4
     }
 
     /// True from the instant on at which a durable step leaves the rest to another worker, or a little before.

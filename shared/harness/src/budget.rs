@@ -25,7 +25,7 @@ impl<'w> Budget<'w> {
     /// As much as `config` gives to a turn, or what is left to its worker where that is less.
     pub(crate) fn new(ports: &'w Ports, config: &HarnessConfig, time_left: Option<Duration>) -> Self {
         let span = time_left.map_or(config.turn_budget, |left| left.min(config.turn_budget));
-        let time = TurnTime { whole: span, ends: ports.clock.monotonic() + span };
+        let time = TurnTime { whole: span, longest: config.turn_budget, ends: ports.clock.monotonic() + span };
         Self { ports, lease_margin: config.lease_margin, time }
     }
 

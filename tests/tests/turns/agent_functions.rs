@@ -32,13 +32,19 @@ struct World {
     ids: Arc<CountingIds>,
     model: Arc<ScriptedModel>,
     tools: Arc<Toolbox>,
+    /// What the agent is, as the front matter of its file.
+    matter: &'static str,
+    /// The time of a turn for which no request waits.
+    turn: Duration,
 }
 
 impl World {
     fn new(model: Arc<ScriptedModel>, tools: Arc<Toolbox>, clock: Arc<ManualClock>) -> Self {
         let store = Arc::new(MemoryStore::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        Self { store, clock, subscriptions, bus: Arc::default(), ids: Arc::default(), model, tools }
+        let (bus, ids) = Default::default();
+        let matter = "description: helps";
+        Self { store, clock, subscriptions, bus, ids, model, tools, matter, turn: Duration::from_secs(25) }
     }
 
     /// A process that has just started: it knows nothing but what is stored.
@@ -50,8 +56,9 @@ impl World {
         let model = self.model.clone();
         let tools = self.tools.clone();
         let ids = self.ids.clone();
+        let matter = self.matter;
         let agents = Agents::new().graph(move |outside| {
-            let parts = parts("description: helps", model.clone(), tools.clone(), outside.clock.clone());
+            let parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
             graph(AgentParts { callbacks: outside.callbacks.clone(), ids: ids.clone(), ..parts })
         });
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
@@ -68,7 +75,7 @@ impl World {
             authorization: Authorization::None,
             keys: Keys::new(self.store.clone()),
             base_url: Some("https://agents.example.com/".to_owned()),
-            limits: Limits { turn: Duration::from_secs(25), ..Limits::default() },
+            limits: Limits { turn: self.turn, ..Limits::default() },
             telemetry: None,
         });
         let wire = ProtocolConfig::new(self.store.clone(), self.subscriptions.clone(), Cursors::new(b"secret"));
@@ -89,8 +96,29 @@ impl World {
         HttpAnswer::of(self.function().1.http(request).await).await
     }
 
+    async fn get(&self, target: &str) -> HttpAnswer {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (method, path, query) = ("GET".to_owned(), percent::decode(path), query.to_owned());
+        let request = Request { method, path, query, ..Request::default() };
+        HttpAnswer::of(self.function().1.http(request).await).await
+    }
+
     async fn start(&self) -> HttpAnswer {
         self.post("/graphs/helper/turns", &json!({ "state": message("write"), "invocation_id": "run-1" })).await
+    }
+
+    /// Has functions do what the bus calls for, behind the first `delivered` events, until the run has ended or nothing calls
+    /// any more; the number of events that are delivered then.
+    async fn work_off(&self, mut delivered: usize) -> usize {
+        while self.ended().await.is_none() {
+            let events = self.bus.events();
+            let Some(event) = events.get(delivered) else { break };
+            let as_delivered = json!({ "id": format!("e{delivered}"), "source": event.source,
+                "detail-type": event.detail_type, "detail": event.detail });
+            delivered += 1;
+            self.function().0.wakeup(as_delivered, None).await.expect("it is acknowledged");
+        }
+        delivered
     }
 
     /// The final state, if the run has ended.
@@ -161,16 +189,8 @@ async fn a_run_of_more_steps_than_one_function_has_time_for_repeats_none() {
     let world = World::new(model, tools, clock);
     let begun = world.start().await;
     assert!(matches!(begun.status, 200 | 202 | 503), "{}: {}", begun.status, begun.body);
-    let mut delivered = 0;
-    while world.ended().await.is_none() {
-        let events = world.bus.events();
-        let event = events.get(delivered).unwrap_or_else(|| panic!("nobody calls for the next function: {events:?}"));
-        let as_delivered = json!({ "id": format!("e{delivered}"), "source": event.source,
-            "detail-type": event.detail_type, "detail": event.detail });
-        delivered += 1;
-        world.function().0.wakeup(as_delivered, None).await.expect("it is acknowledged");
-    }
-    let state = world.ended().await.expect("it has ended");
+    let delivered = world.work_off(0).await;
+    let state = world.ended().await.expect("each function calls for the next");
     assert_eq!((state["reason"].clone(), state["steps"].clone()), (json!("completed"), json!(STEPS)));
     assert_eq!(world.model.calls(), STEPS, "no model call is repeated");
     let mut sent = world.tools.made();
@@ -178,4 +198,65 @@ async fn a_run_of_more_steps_than_one_function_has_time_for_repeats_none() {
     sent.dedup();
     assert_eq!(sent.len(), STEPS - 1, "no mail is sent twice");
     assert!(delivered >= STEPS / 2, "several functions took part: {delivered}");
+}
+
+/// API Gateway waits for 25 seconds, and a worker has 150: what is approved over HTTP goes on where its tool and its model have
+/// the time that they need.
+#[tokio::test]
+async fn what_is_answered_over_http_goes_on_in_a_worker_that_has_more_time() {
+    let clock = Arc::new(ManualClock::default());
+    let (slow_model, slow_tool) = (clock.clone(), clock.clone());
+    let model = ScriptedModel::new(move |request| {
+        Ok(match results(request).first() {
+            None => calls(&[("a", "send", json!({ "to": "ada" }))]),
+            Some(_) => {
+                slow_model.advance(Duration::from_secs(40));
+                says("done")
+            }
+        })
+    });
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |_| {
+        slow_tool.advance(Duration::from_secs(40));
+        Ok(ToolReply::Done(ToolOutput::text("sent")))
+    });
+    let matter = "description: helps\npolicy: {tool_timeout_seconds: 60, approval: {external: [send]}}";
+    let turn = Duration::from_secs(150);
+    let world = World { matter, turn, ..World::new(model, tools, clock.clone()) };
+    let begun = world.start().await;
+    assert_eq!(begun.status, 202, "{}", begun.body);
+    let asked = world.work_off(0).await;
+    let shown = begun.body["status_url"].as_str().expect("an address").to_owned();
+    let pause = world.get(shown.strip_prefix("https://agents.example.com").expect("ours")).await;
+    let address = pause.body["callback_urls"].as_object().and_then(|parts| parts.values().next()).cloned();
+    let address = address.or_else(|| pause.body.get("callback_url").cloned()).expect("somebody is asked");
+    let path = address.as_str().and_then(|url| url.strip_prefix("https://agents.example.com")).expect("ours");
+    let before = dormouse_ports::Clock::now(&*clock);
+    let told = world.post(path, &json!({ "decision": "approve" })).await;
+    assert_eq!((told.status, &told.body["repeated"]), (202, &json!(false)), "{}", told.body);
+    assert_eq!(before, dormouse_ports::Clock::now(&*clock), "who answers does not wait for tools and models");
+    world.work_off(asked).await;
+    let state = world.ended().await.expect("it has ended");
+    assert_eq!(state["reason"], "completed");
+    assert_eq!((world.model.calls(), world.tools.made().len()), (2, 1), "nothing is paid or done twice");
+}
+
+/// The first answer of a model may take longer than a request is waited for, too.
+#[tokio::test]
+async fn a_model_for_which_a_request_has_no_time_is_asked_once_more_by_a_worker() {
+    let clock = Arc::new(ManualClock::default());
+    let slow = clock.clone();
+    let model = ScriptedModel::new(move |_| {
+        slow.advance(Duration::from_secs(40));
+        Ok(says("done"))
+    });
+    let tools = Toolbox::new(Vec::new(), |_| Ok(ToolReply::Done(ToolOutput::text("none"))));
+    let world = World { turn: Duration::from_secs(150), ..World::new(model, tools, clock.clone()) };
+    let begun = world.start().await;
+    assert_eq!(begun.status, 202, "{}", begun.body);
+    world.work_off(0).await;
+    clock.advance(Duration::from_secs(1));
+    let due = json!({ "dormouse_wakeup": { "invocation_id": "run-1", "generation": 1 } });
+    world.function().0.wakeup(due, None).await.expect("it is acknowledged");
+    let state = world.ended().await.expect("it has ended");
+    assert_eq!((state["reason"].clone(), world.model.calls()), (json!("completed"), 2));
 }

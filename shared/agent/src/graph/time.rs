@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_engine::turn_time;
+use dormouse_engine::{TurnTime, turn_time};
 use jiff::Timestamp;
 
 use super::parts::AgentParts;
@@ -28,8 +28,8 @@ pub(crate) enum Bound {
     Run,
     /// What is left of the turn.
     Turn {
-        /// All of its time.
-        whole: Duration,
+        /// As much time as any turn has.
+        longest: Duration,
         /// True if a call has not much more time in any turn.
         fresh: bool,
     },
@@ -46,8 +46,8 @@ impl CallTime {
             let left = turn.left(parts.clock.monotonic());
             let limit = left.saturating_sub(RESERVE.min(left / 4));
             if limit < time.limit {
-                let fresh = left >= turn.whole - turn.whole / 4;
-                time = Self { limit, bound: Bound::Turn { whole: turn.whole, fresh } };
+                let fresh = left >= turn.longest - turn.longest / 4;
+                time = Self { limit, bound: Bound::Turn { longest: turn.longest, fresh } };
             }
         }
         time
@@ -64,10 +64,10 @@ impl CallTime {
         match self.bound {
             Bound::Own => format!("{seconds} seconds"),
             Bound::Run => format!("{seconds} seconds, which was left of `policy.run_timeout_seconds`"),
-            Bound::Turn { whole, .. } => format!(
+            Bound::Turn { longest, .. } => format!(
                 "{seconds} seconds, which was left of the turn: nothing can take longer here than the {} seconds that a \
                  turn has (`--lease` of `dormouse dev` and `dormouse chat`, less 5; `TurnSeconds` of a deployment)",
-                whole.as_secs()
+                longest.as_secs()
             ),
         }
     }
@@ -124,9 +124,11 @@ pub(crate) fn waiting(parts: &AgentParts, run: &AgentRun, own: Duration) -> Dura
     run_left(parts, &used(parts, run)).map_or(own, |left| left.min(own))
 }
 
-/// True if a call of a tool that is begun now might be cut, and would have more time in the next turn.
+/// True if a call of a tool that is begun now might be cut, and would have more time in the next turn. A short turn leaves
+/// all calls to the next.
 pub(crate) fn is_late(parts: &AgentParts) -> bool {
     let now = parts.clock.monotonic();
     let own = parts.agent.policy.tool_timeout_seconds.map_or(parts.limits.tool_timeout, Duration::from_secs);
-    turn_time().is_some_and(|turn| turn.is_half_over(now) && turn.left(now) < own + RESERVE)
+    let cuts = |turn: TurnTime| turn.is_half_over(now) && turn.left(now) < own + RESERVE;
+    turn_time().is_some_and(|turn| turn.is_short() || cuts(turn))
 }

@@ -276,6 +276,13 @@ impl GraphBuilder {
         self
     }
 
+    /// Declares that its [durable](Self::durable) steps may need more time than a turn has for which a request waits: a turn
+    /// that is [short](crate::TurnTime::is_short) makes one of them at most and leaves the rest to a worker.
+    pub fn leaves_short_turns(mut self) -> Self {
+        self.policies.leaves_short_turns = true;
+        self
+    }
+
     /// Declares what is to be undone outside when an invocation is canceled: `withdraw` is given the state of its last
     /// commit, behind the commit that cancels it. It is a courtesy to those who work for the invocation elsewhere: the harness
     /// gives it some seconds, a process that dies in between leaves it out, and so does one that does not have the graph,

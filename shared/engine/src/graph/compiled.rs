@@ -44,6 +44,8 @@ pub(super) struct Policies {
     pub(super) events: Vec<EventWait>,
     /// When its runs hear, in their midst, what is said to them.
     pub(super) hears: Option<Hears>,
+    /// True if a short turn leaves the rest to a worker behind its first durable step.
+    pub(super) leaves_short_turns: bool,
     /// Work outside that is undone when an invocation is canceled.
     pub(super) withdraw: Option<Withdraw>,
     /// Way to run again on what a run of it recorded.
@@ -213,6 +215,12 @@ impl CompiledGraph {
     /// True if its runs [hear](super::GraphBuilder::hears), in their midst, what is said to them.
     pub fn hears(&self) -> bool {
         self.policies.hears.is_some()
+    }
+
+    /// True if a short turn [leaves](super::GraphBuilder::leaves_short_turns) the rest to a worker behind its first durable
+    /// step.
+    pub(crate) fn leaves_short_turns(&self) -> bool {
+        self.policies.leaves_short_turns
     }
 
     /// What changes in `state`, behind a durable step, where something is heard there; `None` where nothing may be.

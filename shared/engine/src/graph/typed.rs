@@ -206,6 +206,11 @@ impl<S: GraphState> Graph<S> {
         })
     }
 
+    /// Declares that its durable steps may need more time than a short turn has; see [`GraphBuilder::leaves_short_turns`].
+    pub fn leaves_short_turns(self) -> Self {
+        self.part(GraphBuilder::leaves_short_turns)
+    }
+
     /// Declares what is to be undone outside when an invocation is canceled; see [`GraphBuilder::on_cancel`]. A state that
     /// cannot be read, because it was written by another version, is told to the log.
     pub fn on_cancel<F, Fut>(self, withdraw: F) -> Self

@@ -21,6 +21,7 @@ use super::persist::DEFAULT_CLAIM;
 use super::record::{Run, RunContext};
 use super::session::{PendingSave, uncommitted};
 use super::walk::Walk;
+use crate::ambient::{TurnTime, turn_time};
 use crate::{EngineError, State, Update};
 
 /// A durable node of the outermost graph that completed.
@@ -92,16 +93,18 @@ impl Exit<'_> {
         self.at.run.watch.explain(error, failed).await
     }
 
-    /// Commits `step`; beyond `yields_at` on the monotonic clock the claim is left to another worker.
+    /// Commits `step`; beyond `yields_at` on the monotonic clock, or at once where the turn is too short for its graph, the
+    /// claim is left to another worker.
     /// Where something was said to the run meanwhile that it may hear, the step takes that in first.
     pub(super) async fn step(
         &mut self,
         mut step: StepEnd,
         yields_at: Option<Duration>,
     ) -> Result<AfterStep, EngineError> {
-        let RunContext { engine, run, .. } = self.at;
+        let RunContext { engine, graph, run } = self.at;
         let keeps = run.journal.takes_keeping();
-        let yields = !keeps && yields_at.is_some_and(|at| engine.ports().clock.monotonic() >= at);
+        let is_short = graph.leaves_short_turns() && turn_time().is_some_and(TurnTime::is_short);
+        let yields = !keeps && yields_at.is_some_and(|at| is_short || engine.ports().clock.monotonic() >= at);
         run.forget_earlier_positions();
         let mut claimed = self.tenure.claimed(self.at);
         let from = match &self.tenure {

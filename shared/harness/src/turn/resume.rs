@@ -170,7 +170,7 @@ async fn hand_over(worker: &Worker, record: InvocationRecord) -> TurnOutcome {
             "publishing the work event for the rest of an invocation failed; the sweep calls for a worker"
         );
     }
-    TurnOutcome::stored(record)
+    TurnOutcome::Suspended(Box::new(SuspendedTurn { repeated: false, ..SuspendedTurn::stored(record.paused) }))
 }
 
 /// Registers the wake-up of a pause. After any refusal, the pause stays, and the sweep registers it as soon as it is
