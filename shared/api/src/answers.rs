@@ -47,7 +47,8 @@ use crate::refusal::{conflict, internal, refused, store, transition};
 const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
 
 /// Keys of a descriptor's metadata that are for the server alone.
-const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
+const FOR_THE_SERVER: &[&str] =
+    &["answers", "deadlines", "event", "keeps", "progress", "timeout", "wake_after", "wake_at", "wake_payload"];
 
 /// Key in the metadata of a message for the one of several answers that it is.
 pub(crate) const IN_REPLY_TO: &str = "in_reply_to";

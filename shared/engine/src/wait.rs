@@ -68,6 +68,8 @@ pub struct Wait<S, A = S> {
     answers: Option<(Update<A>, Update<A>)>,
     answered_by: Option<&'static str>,
     parts: Option<(&'static str, Voters<A>)>,
+    keeps: Vec<SignalId>,
+    progress: Option<u64>,
     steps: Option<Vec<Step>>,
     end: WaitEnd<S>,
     /// The method that was called and means nothing for this kind of wait.
@@ -176,6 +178,8 @@ impl<S, A> Wait<S, A> {
             answers: None,
             answered_by: None,
             parts: None,
+            keeps: Vec::new(),
+            progress: None,
             steps: None,
             end: WaitEnd::Never,
             misplaced: None,
@@ -208,6 +212,20 @@ impl<S, A> Wait<S, A> {
     /// Names the field that receives the name of the person who gave a plain yes or no.
     pub fn answered_by(mut self, field: FieldKey<A, String>) -> Self {
         self.answered_by = Some(field.name());
+        self
+    }
+
+    /// Names signals for which the pause before waited and a later one will: what they bring meanwhile is parked for that one.
+    /// Without this, a signal whose pause is over brings nothing any more.
+    pub fn keeping(mut self, signals: impl IntoIterator<Item = SignalId>) -> Self {
+        self.keeps.extend(signals);
+        self
+    }
+
+    /// Says how far the work is: of pauses in a row that wake by themselves at once, those are counted together that say the
+    /// same ([`InvocationLimits::self_wakes`](dormouse_ports::InvocationLimits::self_wakes)).
+    pub fn progress(mut self, done: u64) -> Self {
+        self.progress = Some(done);
         self
     }
 
@@ -275,6 +293,12 @@ impl<S, A> Wait<S, A> {
         if let Some((into, parts)) = self.parts {
             put("expects", parts.json(into)?);
         }
+        if !self.keeps.is_empty() {
+            put("keeps", json!(self.keeps));
+        }
+        if let Some(progress) = self.progress {
+            put("progress", progress.into());
+        }
         for (key, value) in end(self.steps, self.end)? {
             put(key, value);
         }
@@ -307,8 +331,20 @@ impl<S, A> fmt::Debug for Wait<S, A> {
 }
 
 /// The keys of the metadata that a wait writes itself.
-const OWN_KEYS: [&str; 10] =
-    ["accepts", "answers", "deadlines", "event", "expects", "into", "timeout", "wake_after", "wake_at", "wake_payload"];
+const OWN_KEYS: [&str; 12] = [
+    "accepts",
+    "answers",
+    "deadlines",
+    "event",
+    "expects",
+    "into",
+    "keeps",
+    "progress",
+    "timeout",
+    "wake_after",
+    "wake_at",
+    "wake_payload",
+];
 
 fn labels(labels: Map) -> Result<Map, String> {
     match labels.keys().find(|key| OWN_KEYS.contains(&key.as_str())) {

@@ -223,6 +223,19 @@ impl TurnOutcome {
         }
     }
 
+    /// True if the delivery that gets this answer came for a pause that time, or others, had ended without it.
+    pub(crate) fn came_too_late(&self) -> bool {
+        let overruled = match self {
+            Self::Completed(done) => done.overruled.as_ref(),
+            Self::Suspended(pause) => pause.overruled.as_ref(),
+            Self::Errored(_) | Self::Buffered { .. } | Self::Stale { .. } => None,
+        };
+        overruled.is_some_and(|overruled| match overruled {
+            Overruled::Time | Overruled::Others => true,
+            Overruled::Answered(_) | Overruled::Earlier => false,
+        })
+    }
+
     /// Names the session of an invocation that reached END.
     pub(crate) fn in_session(mut self, session_id: Option<SessionId>) -> Self {
         if let Self::Completed(completed) = &mut self {

@@ -104,7 +104,8 @@ pub struct SignalDescriptor {
     pub signal_id: SignalId,
     /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines` and
     /// `event` ask the harness for a wake-up, `expects` for several signals; `accepts` and `into` restrict the answer
-    /// ([`AnswerRule`](crate::AnswerRule)). All others are opaque.
+    /// ([`AnswerRule`](crate::AnswerRule)); `keeps` names signals for which a later pause waits, and `progress` how far the work
+    /// is. All others are opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map>,
 }
@@ -123,6 +124,20 @@ impl SignalDescriptor {
             answer.insert(by.to_owned(), actor.into());
         }
         answer
+    }
+
+    /// True if a later pause waits for the signal `id`, which is no one's outcome meanwhile.
+    pub fn keeps(&self, id: &SignalId) -> bool {
+        let kept = self.metadata.as_ref().and_then(|metadata| metadata.get("keeps")?.as_array());
+        kept.is_some_and(|kept| {
+            let (_, plain) = id.origin();
+            kept.iter().any(|kept| kept.as_str() == Some(plain.as_str()))
+        })
+    }
+
+    /// How far the work is, in a number of its author's.
+    pub fn progress(&self) -> Option<u64> {
+        self.metadata.as_ref()?.get("progress")?.as_u64()
     }
 
     /// The field of an answer that receives the name of who gives it.

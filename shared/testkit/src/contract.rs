@@ -361,6 +361,7 @@ checks! {
         every_part_is_freed_by_the_end,
         every_part_is_freed_by_a_cancellation,
         the_next_pause_may_expect_some_of_the_same,
+        what_a_later_pause_waits_for_is_parked_meanwhile,
         a_taken_part_takes_all,
         what_was_parked_for_parts_is_consumed_together,
         twenty_five_parts_fit_into_one_commit,

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_engine::{
-    Answer, CompiledGraph, END, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Update, Wait, state,
+    Answer, CompiledGraph, Delay, END, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, Update,
+    Wait, state,
 };
 use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
@@ -271,7 +272,7 @@ async fn ending(harness: &Harness) -> TurnError {
     }
 }
 
-/// A store in which something happens just before the first commit or the first signal is written.
+/// A store in which something happens just before the first claim, or before the first commit or signal is written.
 struct Meanwhile {
     store: Arc<MemoryStore>,
     happens: Mutex<Option<BoxFuture<'static, ()>>>,
@@ -301,6 +302,7 @@ impl Meanwhile {
 #[async_trait]
 impl Commits for Meanwhile {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.happens().await;
         self.store.claim(request).await
     }
 
@@ -346,6 +348,34 @@ async fn a_signal_reaches_whom_it_finds_asleep_at_the_second_look() {
     let turn = harness.turn(Transmission::signal("signal-i", map(json!({ "answer": "yes" })))).await;
     assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
     assert_eq!(entries(&stage).await, json!(["i", "yes"]));
+}
+
+/// Waits for `s`, and each minute for it anew, until it comes.
+fn polling() -> Arc<CompiledGraph> {
+    let graph = Graph::<Work>::new("polling")
+        .entry("ask")
+        .wait("ask", |_| Ok(Wait::signal("s", Answer::anything()).or_default(Delay::seconds(60), Update::none())))
+        .node("look", async |()| Ok(Update::none()))
+        .edge("ask", "look")
+        .route("look", ["ask"], |work| if work.answer.is_empty() { Target::from("ask") } else { END });
+    Arc::new(graph.compile().unwrap())
+}
+
+#[tokio::test]
+async fn a_signal_that_came_just_when_its_time_was_over_is_for_the_next_pause_that_waits_for_it() {
+    let stage = Stage::default();
+    let harness = |store: TurnStore| stage.harness_on(store, Mode::Stateless, [polling()]);
+    let plain = harness(stage.store.clone().into());
+    plain.turn(begin("polling", "i", None)).await;
+    stage.clock.advance(std::time::Duration::from_secs(60));
+    let falls_due = async move {
+        let turn = plain.turn(Transmission::due("i", 1, None)).await;
+        assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
+    };
+    let late = harness(Meanwhile::new(&stage, falls_due).turns());
+    let turn = late.turn(Transmission::signal("s", map(json!({ "answer": "yes" })))).await;
+    let TurnOutcome::Completed(done) = turn.outcome else { panic!("{turn:?}") };
+    assert_eq!(done.state["answer"], "yes");
 }
 
 /// A store whose commits are written, but answered only when the turn's time is over, or never.

@@ -22,7 +22,7 @@ use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, T
 use super::time;
 use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, tell_outcome, vendor};
 use super::toolset::Toolset;
-use super::waits::{PendingDue, due, outcomes_at_once, with};
+use super::waits::{PendingDue, due, outcomes_at_once, pace, with};
 use crate::workspace::ToolOrigin;
 
 /// How often a person is asked again about one call whose arguments were given wrongly.
@@ -148,6 +148,8 @@ struct Replies {
     several: Votes<Reply>,
     outcome: Option<Map>,
     outcomes: Votes<Map>,
+    /// The [pace](pace) of the pause.
+    pace: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -175,6 +177,7 @@ impl Replies {
             several: run.replies.clone(),
             outcome: (count == 1 && in_time).then(|| run.outcome.clone()),
             outcomes: run.outcomes.clone(),
+            pace: pace(run),
         }
     }
 
@@ -210,7 +213,8 @@ impl Replies {
                 Ok(alone(input(request, reply)))
             }
             (CallStatus::Pending { pending, since, .. }, About::Pending) => {
-                Ok(outcome(parts, call, (pending, since), self.outcome(call)))
+                let due = due(&pending, self.pace, (since, parts.clock.now()));
+                Ok(outcome(parts, call, (pending, due), self.outcome(call)))
             }
             (
                 CallStatus::NeedsApproval
@@ -339,14 +343,15 @@ fn input(request: InputRequest, reply: Reply) -> CallStatus {
 fn outcome(
     parts: &AgentParts,
     call: &mut PlannedCall,
-    (pending, since): (Pending, Option<Timestamp>),
+    (pending, due): (Pending, PendingDue),
     outcome: Option<Map>,
 ) -> Option<Outcome> {
     let Some(outcome) = outcome else {
-        return match due(&pending, since, parts.clock.now()) {
+        return match due {
             PendingDue::Later(_) => None,
             PendingDue::Asked => {
                 call.polled = pending.state;
+                call.polls = call.polls.saturating_add(1);
                 Some(CallStatus::Ready { approved_digest: None, input: None }.into())
             }
             PendingDue::Over if call.happened => {

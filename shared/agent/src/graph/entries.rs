@@ -150,9 +150,9 @@ pub(crate) fn about(kind: EntryKind, call: &PlannedCall) -> JournalEntry {
         .with("input_digest", call.digest.as_str())
 }
 
-/// `arguments`, or what stands for them where they are large.
-pub(crate) fn shown_arguments(arguments: &Map) -> Value {
-    let shown = if is_crowded() { SHOWN_IN_A_CROWD } else { SHOWN };
+/// `arguments`, or what stands for them where they are large, or larger than `room`.
+pub(crate) fn shown_arguments(arguments: &Map, room: usize) -> Value {
+    let shown = if is_crowded() { SHOWN_IN_A_CROWD } else { SHOWN.min(room) };
     match dormouse_json::length(arguments) {
         Ok(size) if size <= shown => Value::Object(arguments.clone()),
         Ok(size) => json!({ "cut": true, "bytes": size }),

@@ -118,6 +118,7 @@ mod tests {
             digest: String::new(),
             attempts: 0,
             polled: Value::Null,
+            polls: 0,
             unfit: Vec::new(),
             edited: false,
             images: Vec::new(),

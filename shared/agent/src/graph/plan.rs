@@ -67,7 +67,7 @@ pub(crate) async fn plan(
         }
     }
     for call in &planned {
-        record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments)))?;
+        record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments, usize::MAX)))?;
     }
     let says = before_tools(parts, tools, &mut planned).await?;
     limit(parts, run, &mut planned);
@@ -121,6 +121,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         arguments,
         attempts: 0,
         polled: Value::Null,
+        polls: 0,
         unfit: Vec::new(),
         edited: false,
         images: Vec::new(),

@@ -268,6 +268,9 @@ pub struct PlannedCall {
     /// What its source wants back when it is asked how the call stands, which goes on elsewhere.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub polled: Value,
+    /// Number of times that its source was asked how it stands.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub polls: u32,
     /// Why the arguments that people gave instead were not taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<String>,
@@ -282,6 +285,11 @@ pub struct PlannedCall {
     pub happened: bool,
     /// Next thing to do about it.
     pub status: CallStatus,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl PlannedCall {

@@ -36,6 +36,9 @@ use crate::workspace::ToolOrigin;
 /// What is known of a call that was begun and not recorded.
 pub(crate) const WORKER_ENDED: &str = "the worker that began the call ended before it could record what came of it";
 
+/// Bytes of JSON of the questions that the calls of a step ask people: a pause shows their words twice.
+const QUESTIONS: usize = 20 * 1024;
+
 /// A call that ran, or may have run.
 struct FinishedCall {
     at: usize,
@@ -102,12 +105,19 @@ pub(crate) async fn act(
     let mut notes = std::mem::take(&mut run.notes);
     let mut noted = false;
     let mut stopped = None;
+    let mut asked: usize = run.calls.iter().filter_map(|call| question_bytes(&call.status)).sum();
     for one in ran {
         if let Some((source, patch)) = one.notes {
             note(&mut notes, &source, patch);
             noted = true;
         }
-        run.calls[one.at].status = one.status;
+        run.calls[one.at].status = match question_bytes(&one.status) {
+            Some(bytes) if asked + bytes > QUESTIONS => too_much_asked(bytes),
+            bytes => {
+                asked += bytes.unwrap_or_default();
+                one.status
+            }
+        };
         children::hand_over_once(&run.next_agent, &mut run.calls[one.at]);
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
@@ -142,6 +152,31 @@ pub(crate) async fn act(
         .set(AgentRun::next_agent, run.next_agent)
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .then(if noted { AgentRun::notes.set(notes) } else { Update::none() }))
+}
+
+/// Bytes of JSON of the question that a call asks a person, where it asks one.
+fn question_bytes(status: &CallStatus) -> Option<usize> {
+    match status {
+        CallStatus::Asking { request } => {
+            let message = request.message.len();
+            Some(dormouse_json::length(&request.schema).map_or(usize::MAX / 2, |schema| message + schema))
+        }
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Answered { .. } => None,
+    }
+}
+
+/// The status of a call whose question of so many bytes one pause has no room for.
+fn too_much_asked(bytes: usize) -> CallStatus {
+    let text = format!(
+        "error: the tool asks a person a question of {bytes} bytes, and all questions of a step may have {QUESTIONS}; nobody was \
+         asked. Where others of this step ask as well, call it by itself"
+    );
+    CallStatus::Answered { text, is_error: true }
 }
 
 /// Ends a run whose time is over while its calls are open; gives what its conversation says of them.

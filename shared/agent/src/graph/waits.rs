@@ -23,6 +23,11 @@ const LONGEST_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time after which a run looks whether an agent in the background has ended without its being told.
 const LOOKS: Duration = Duration::from_secs(15 * 60);
 
+/// Bytes of JSON of the arguments that one pause shows, of all its calls; beyond them they are read with the pause itself.
+const SHOWN_TOGETHER: usize = 32 * 1024;
+/// Characters of what a pause says is known of a call, and of what was wrong with the arguments that a person gave.
+const SHOWN_WORDS: usize = 500;
+
 /// Waits for the approval of calls.
 pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
     let calls: Vec<&PlannedCall> = with(run, |status| *status == CallStatus::NeedsApproval);
@@ -37,8 +42,10 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
     let question = match calls.as_slice() {
         [call] => match call.unfit.last() {
             Some(mistakes) => format!(
-                "May `{}` call `{}`? The arguments that were given do not fit, and were not taken: {mistakes}",
-                parts.agent.name, call.tool
+                "May `{}` call `{}`? The arguments that were given do not fit, and were not taken: {}",
+                parts.agent.name,
+                call.tool,
+                beginning(mistakes)
             ),
             None => format!("May `{}` call `{}`?", parts.agent.name, call.tool),
         },
@@ -146,14 +153,16 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
 /// Waits for the outcomes of calls that go on elsewhere.
 pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
     let now = parts.clock.now();
-    let mut waits: Vec<_> = run.calls.iter().filter_map(|call| pending_of(call, now)).collect();
+    let pace = pace(run);
+    let mut waits: Vec<_> = run.calls.iter().filter_map(|call| pending_of(call, pace, now)).collect();
     let first = waits.iter().map(|(_, _, left)| *left).min().unwrap_or_default();
     let time = match asked_since(&run.calls) {
         Some(_) => whole_seconds(waiting(parts, run, first)),
         None => whole_seconds(first),
     };
     // The outcomes of the others are kept till these are recorded.
-    waits.truncate(outcomes_at_once(parts));
+    let later = waits.split_off(outcomes_at_once(parts).min(waits.len()));
+    let later: Vec<SignalId> = later.into_iter().map(|(_, signal, _)| signal).collect();
     let wait = match waits.as_slice() {
         [(_, signal, _)] => Wait::signal_into(signal.clone(), AgentRun::outcome, Answer::anything()),
         _ => {
@@ -162,12 +171,14 @@ pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
             Wait::votes(outer, AgentRun::outcomes, Answer::anything(), Voters::with_signals(parts))
         }
     };
-    let references = run.calls.iter().filter(|call| pending_of(call, now).is_some());
+    let references = run.calls.iter().filter(|call| pending_of(call, pace, now).is_some());
     let references = references.map(|call| (call.part.clone(), json!({ "tool": call.tool })));
     Ok(wait
         .kind("job")
         .describe("Tools that the agent called work elsewhere")
         .label("calls", Value::Object(references.collect()))
+        .keeping(later)
+        .progress(run.steps)
         .or_default(time, Update::none()))
 }
 
@@ -190,6 +201,7 @@ pub(crate) fn think(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         .kind("model")
         .describe("The model thinks")
         .label("job", thinking.job.id.as_str())
+        .progress(run.steps)
         .or_default(whole_seconds(waiting(parts, run, pause)), Update::none()))
 }
 
@@ -225,9 +237,22 @@ pub(crate) enum PendingDue {
     Over,
 }
 
-/// What is to be done at `now` about a call that is pending `since` then.
-pub(crate) fn due(pending: &Pending, since: Option<Timestamp>, now: Timestamp) -> PendingDue {
-    let next = pending.poll_after.unwrap_or(Duration::MAX);
+/// Least time from one question to a source of the calls of a step to the next: the longer, the more were asked. So a run
+/// that waits for a day has not slept more often than a run may.
+pub(crate) fn pace(run: &AgentRun) -> Duration {
+    let polls: u32 = run.calls.iter().map(|call| call.polls).fold(0, u32::saturating_add);
+    let pending = with(run, |status| matches!(status, CallStatus::Pending { .. })).len();
+    match polls {
+        0..20 => Duration::ZERO,
+        20..60 => Duration::from_secs(10),
+        60..300 => Duration::from_secs(30),
+        _ => Duration::from_secs(60) * u32::try_from(pending).unwrap_or(u32::MAX).max(1),
+    }
+}
+
+/// What is to be done at `now` about a call that is pending `since` then, where sources are asked at that `pace`.
+pub(crate) fn due(pending: &Pending, pace: Duration, (since, now): (Option<Timestamp>, Timestamp)) -> PendingDue {
+    let next = pending.poll_after.map_or(Duration::MAX, |after| after.max(pace));
     let time = pending.timeout.unwrap_or(if pending.poll_after.is_some() { Duration::MAX } else { LONGEST_PENDING });
     let first = time.min(next);
     let waited = since.map_or(first, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
@@ -241,10 +266,10 @@ pub(crate) fn due(pending: &Pending, since: Option<Timestamp>, now: Timestamp) -
 }
 
 /// Part, signal and time of a pending call.
-fn pending_of(call: &PlannedCall, now: Timestamp) -> Option<(String, SignalId, Duration)> {
+fn pending_of(call: &PlannedCall, pace: Duration, now: Timestamp) -> Option<(String, SignalId, Duration)> {
     match &call.status {
         CallStatus::Pending { signal_id, pending, since } => {
-            let left = match due(pending, *since, now) {
+            let left = match due(pending, pace, (*since, now)) {
                 PendingDue::Later(left) => left,
                 PendingDue::Asked | PendingDue::Over => Duration::ZERO,
             };
@@ -272,13 +297,24 @@ fn asked(
     answer: Answer<Reply>,
 ) -> Result<Wait<AgentRun, Reply>, NodeError> {
     let id = format!("{}/{}/{what}-{}", invocation()?, run.steps, attempts(run));
-    Ok(match calls {
+    let wait = match calls {
         [_] => Wait::signal_into(id, AgentRun::reply, answer),
         many => {
             let voters = Voters::each(many.iter().map(|call| call.part.clone()));
             Wait::votes(id, AgentRun::replies, answer, voters)
         }
-    })
+    };
+    // Calls that go on elsewhere are waited for again behind it.
+    let outcomes = run.calls.iter().filter_map(|call| match &call.status {
+        CallStatus::Pending { signal_id, .. } => Some(signal_id.clone()),
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Answered { .. } => None,
+    });
+    Ok(wait.keeping(outcomes).progress(run.steps))
 }
 
 /// Counts the beginnings of the calls of this step, and the answers about them that did not fit.
@@ -291,21 +327,31 @@ fn attempts(run: &AgentRun) -> u32 {
 /// long for it are whole where the pause itself is read, which is named.
 fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
     let pause = format!("/v1/x-pauses/{}", invocation()?);
+    let mut room = SHOWN_TOGETHER;
     let one = |call: &&PlannedCall| {
-        let mut shown =
-            json!({ "tool": call.tool, "arguments": shown_arguments(&call.arguments), "digest": call.digest });
+        let arguments = shown_arguments(&call.arguments, room);
+        room = room.saturating_sub(dormouse_json::length(&arguments).unwrap_or(room));
+        let mut shown = json!({ "tool": call.tool, "arguments": arguments, "digest": call.digest });
         if shown["arguments"].as_object() != Some(&call.arguments) {
             shown["whole"] = pause.as_str().into();
         }
         if let CallStatus::Uncertain { message } = &call.status {
-            shown["known"] = message.as_str().into();
+            shown["known"] = beginning(message).into();
         }
         if let Some(mistakes) = call.unfit.last() {
-            shown["unfit"] = mistakes.as_str().into();
+            shown["unfit"] = beginning(mistakes).into();
         }
         (call.part.clone(), shown)
     };
     Ok(Value::Object(calls.iter().map(one).collect()))
+}
+
+/// `text`, or its beginning where it is long.
+fn beginning(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 fn object() -> Map {

@@ -801,3 +801,103 @@ fn system_messages_of_a_conversation_are_told_in_their_places() {
     assert!(asked.ends_with(&told), "{asked:?}");
     assert!(!asked[1..].iter().any(|message| matches!(message, Message::System { .. })), "the agent's own stand first");
 }
+
+#[test]
+fn a_step_of_many_large_calls_is_asked_about_and_what_does_not_fit_is_read_elsewhere() {
+    let model = ScriptedModel::new(|request: &CompletionRequest| {
+        let asked: Vec<_> = (0..25).map(|n| format!("c{n}")).collect();
+        let asked: Vec<_> = asked.iter().map(|id| (id.as_str(), "send", json!({ "to": "x".repeat(7_500) }))).collect();
+        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
+    });
+    let tools = mailer();
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    let (_, wait) = asleep(&bed, &run);
+    let shown = wait["calls"].as_object().unwrap();
+    let is_cut = |call: &&Value| call["arguments"]["cut"] == true && call["whole"].is_string();
+    assert_eq!((shown.len(), shown.values().filter(is_cut).count()), (25, 21));
+    for call in 1..=25 {
+        bed.answer_as(&run, &format!("call-{call}"), json!({ "decision": "approve" })).unwrap();
+    }
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!((model.calls(), tools.made().len()), (2, 25));
+}
+
+#[test]
+fn what_tools_ask_is_as_much_as_a_pause_has_room_for_and_the_model_is_told_of_the_rest() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], |call| match &call.input {
+        None => {
+            let schema = json!({ "type": "object", "properties": { "subject": { "type": "string" } } });
+            let Value::Object(schema) = schema else { panic!() };
+            let message = "Which? ".repeat(1_000);
+            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
+        }
+        Some(_) => Ok(ToolReply::Done(ToolOutput::text("sent"))),
+    });
+    let model = ScriptedModel::new(|request: &CompletionRequest| {
+        let asked: Vec<_> = (0..4).map(|n| format!("c{n}")).collect();
+        let asked: Vec<_> = asked.iter().map(|id| (id.as_str(), "send", json!({ "to": "ada" }))).collect();
+        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
+    });
+    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["questions"].as_object().unwrap().len(), 2);
+    for call in ["call-1", "call-2"] {
+        bed.answer_as(&run, call, json!({ "decision": "answer", "content": { "subject": "hi" } })).unwrap();
+    }
+    let told = contents(&bed.status(&run).completed(), "tool");
+    assert_eq!(told[..2], ["sent", "sent"]);
+    assert!(told[2..].iter().all(|told| told.contains("call it by itself")), "{told:?}");
+}
+
+#[test]
+fn a_tool_that_is_asked_every_few_seconds_may_take_a_day() {
+    let polled = Pending { poll_after: Some(Duration::from_secs(5)), state: json!("job"), ..Pending::default() };
+    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], move |_| Ok(ToolReply::Pending(polled.clone())));
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    bed.pass(Duration::from_secs(60));
+    let quick = tools.made().len();
+    assert!((12..=14).contains(&quick), "each five seconds at first: {quick}");
+    bed.pass_days(1);
+    assert!(bed.status(&run).is_asleep(), "{:?}", bed.status(&run));
+    let asked = tools.made().len();
+    assert!((1_000..2_000).contains(&asked), "and less often the longer it takes: {asked}");
+}
+
+/// What one call asks of a person comes between two pauses that wait for the outcome of another: it is taken all the same.
+#[test]
+fn an_outcome_that_comes_while_a_person_is_asked_about_another_call_is_taken() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], |call| {
+        Ok(match (call.name.as_str(), &call.pending, &call.input) {
+            ("look", _, Some(_)) => ToolReply::Done(ToolOutput::text("looked up")),
+            ("look", Some(_), None) => {
+                let (message, schema) = ("Which?".to_owned(), dormouse_ports::Map::new());
+                ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") })
+            }
+            ("look", None, None) => {
+                let poll_after = Some(Duration::from_secs(60));
+                ToolReply::Pending(Pending { poll_after, state: json!("job"), ..Pending::default() })
+            }
+            _ => ToolReply::Pending(Pending::default()),
+        })
+    });
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).len() {
+            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
+            _ => says("done"),
+        })
+    });
+    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    bed.pass(Duration::from_secs(70));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["kind"], "tool_input");
+    let outcome = format!("{}/1/call-1", run.id());
+    bed.publish("dormouse", "Dormouse Signal", json!({ "signal_id": outcome, "payload": { "delivered": true } }));
+    assert!(bed.status(&run).is_asleep(), "the person has not answered");
+    bed.answer(&run, json!({ "decision": "answer", "content": {} })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}", "looked up"]);
+}

@@ -285,7 +285,11 @@ impl<'a> Plan<'a> {
     fn leave(&mut self, previous: &PausedInvocation, next: Option<&PausedInvocation>, until: Timestamp) {
         for id in previous.waits() {
             if next.is_none_or(|next| next.waits().all(|awaited| awaited != id)) {
-                self.parts.push((PlanPart::Unconditional, signal::deliver_write(previous, &id, until)));
+                let ends = match next {
+                    Some(next) if next.descriptor.keeps(&id) => signal::free_write(&id),
+                    Some(_) | None => signal::deliver_write(previous, &id, until),
+                };
+                self.parts.push((PlanPart::Unconditional, ends));
             }
         }
         // What had not begun has no row; that of an earlier version is removed by a sweep.

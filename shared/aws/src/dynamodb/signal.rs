@@ -201,6 +201,12 @@ pub(super) fn deliver_write(paused: &PausedInvocation, id: &SignalId, forget_at:
     ItemWrite::put(&Key::signal(id), item)
 }
 
+/// Frees the signal `id` of an awaited wait, so that it is parked for the next one; as unconditional as
+/// [`deliver_write`].
+pub(super) fn free_write(id: &SignalId) -> ItemWrite {
+    ItemWrite::delete(&Key::signal(id))
+}
+
 fn bond(paused: &PausedInvocation, phase: &str) -> Item {
     Item::from([
         (PHASE.to_owned(), text_value(phase)),

@@ -96,7 +96,9 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
     let fan_in = engine.ports().planner.expects(&pause.descriptor).map_err(unfit)?;
     check_receivers(fan_in.as_ref(), &pause.descriptor, pause).map_err(unfit)?;
     let previous = before.previous.as_deref();
-    let self_wakes = self_wakes(wake.due.as_ref(), now, previous.map_or(0, |previous| previous.self_wakes));
+    let is_no_further = |previous: &&PausedInvocation| previous.descriptor.progress() == pause.descriptor.progress();
+    let in_a_row = previous.filter(is_no_further).map_or(0, |previous| previous.self_wakes);
+    let self_wakes = self_wakes(wake.due.as_ref(), now, in_a_row);
     let generation = previous.map_or(0, |previous| previous.generation) + 1;
     within_limits(engine.limits(), generation, self_wakes)?;
     let mut states: Vec<Map> = pause.states.iter().map(crate::State::to_map).collect();

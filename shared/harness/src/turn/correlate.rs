@@ -173,7 +173,12 @@ async fn deliver_known(
                 Some(signed) => answering(signed, Box::pin(deliver(worker, delivery))).await,
                 None => deliver(worker, delivery).await,
             };
-            told.map(SignalStanding::Told)
+            let told = told?;
+            // Where it came too late for its pause, a later one may wait for it, or will.
+            match told.came_too_late() && !is_delivered(worker, stored).await? {
+                true => Ok(SignalStanding::Unclaimed),
+                false => Ok(SignalStanding::Told(told)),
+            }
         }
         Some(SignalState::Delivered { invocation_id, generation }) => {
             let record = worker.records.load(&invocation_id).await?;
@@ -186,6 +191,11 @@ async fn deliver_known(
         }
         Some(SignalState::Buffered(_)) | None => Ok(SignalStanding::Unclaimed),
     }
+}
+
+/// True if no pause waits for the signal any more, nor will.
+async fn is_delivered(worker: &Worker, stored: &SignalId) -> Result<bool, TurnError> {
+    Ok(matches!(known_state(worker, stored).await?, Some(SignalState::Delivered { .. })))
 }
 
 /// Keeps the signal until an invocation waits for it. `None` when one does by now.

@@ -17,8 +17,18 @@ use serde_json::Value;
 /// Characters of a question that a list shows.
 const SHOWN: usize = 300;
 /// Keys of a descriptor that are told in fields of their own, or are for the server alone.
-const TOLD_APART: [&str; 8] =
-    ["accepts", "answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
+const TOLD_APART: [&str; 10] = [
+    "accepts",
+    "answers",
+    "deadlines",
+    "event",
+    "keeps",
+    "progress",
+    "timeout",
+    "wake_after",
+    "wake_at",
+    "wake_payload",
+];
 /// Field of a request, and of the state of an agent, with the calls that are asked about.
 const CALLS: &str = "calls";
 /// Bytes of JSON of what a request shows; beyond it, fields are left out.

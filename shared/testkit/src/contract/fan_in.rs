@@ -1,13 +1,13 @@
 use dormouse_ports::{
-    BufferedSignal, Cancellation, Claim, ClaimOutcome, ClaimRequest, CommitError, EarlySignal, Expected, FanIn,
-    IndexRepair, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, SignalState, SuspendFrom,
-    Until,
+    BufferOutcome, BufferedSignal, Cancellation, Claim, ClaimOutcome, ClaimRequest, CommitError, EarlySignal, Expected,
+    FanIn, IndexRepair, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, SignalId,
+    SignalState, SuspendFrom, Until,
 };
 use futures::future::join_all;
 use serde_json::json;
 
 use super::scene::{
-    Store, again, at, claim_of, commit, complete, fresh, granted, invocation, map, pause, signal, sleep,
+    Store, again, at, claim_of, commit, complete, fresh, granted, invocation, map, parked, pause, signal, sleep,
 };
 
 /// A pause that expects a signal of each of `parts`.
@@ -219,6 +219,27 @@ pub(super) async fn the_next_pause_may_expect_some_of_the_same(store: Store) {
     store.commit(&commit("alone", None, Some(next))).await.expect("it sleeps again");
     assert_eq!((signal(&store, "i1-b").await, signal(&store, "i1-c").await), (delivered("i1", 2), waiting("i1", 3)));
     granted(store.claim(&claim_knowing("worker", None)).await.expect("it expects one signal now"));
+}
+
+pub(super) async fn what_a_later_pause_waits_for_is_parked_meanwhile(store: Store) {
+    let first = PausedInvocation { tenant: Some("acme".to_owned()), ..several("i1", 1, &["a", "b"]) };
+    let between = pause("i1", 2, "i1-c");
+    let descriptor = between.descriptor.clone().with("keeps", json!(["i1-b"]));
+    let between = PausedInvocation { descriptor, tenant: first.tenant.clone(), ..between };
+    sleep(&store, &first).await;
+    granted(store.claim(&claim_knowing("worker", Some(0))).await.expect("the store answers"));
+    store.commit(&commit("again", None, Some(again(&between, "worker", &first)))).await.expect("it sleeps again");
+    let of_tenant = SignalId::from("i1-b").of_tenant("acme");
+    assert_eq!(signal(&store, "i1-a").await, delivered("i1", 1));
+    assert_eq!((signal(&store, "i1-b").await, signal(&store, of_tenant.as_str()).await), (None, None));
+    let early = parked(json!({ "late": "for the first" }), 1);
+    let kept = store.buffer_signal(&"i1-b".into(), &early).await.expect("the store answers");
+    assert!(matches!(kept, BufferOutcome::Buffered { .. }), "{kept:?}");
+    let last = PausedInvocation { tenant: first.tenant.clone(), ..several("i1", 3, &["b"]) };
+    granted(store.claim(&claim_knowing("worker", None)).await.expect("the store answers"));
+    let refused = store.commit(&commit("last", None, Some(again(&last, "worker", &between)))).await;
+    let Err(CommitError::SignalBuffered(found)) = refused else { panic!("{refused:?}") };
+    assert_eq!(*found, early, "it is there for the pause that waits for it");
 }
 
 pub(super) async fn a_taken_part_takes_all(store: Store) {

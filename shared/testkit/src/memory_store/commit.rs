@@ -231,6 +231,9 @@ impl Tables {
     fn suspend(&mut self, paused: &PausedInvocation, from: &SuspendFrom, claim: Option<Claim>) {
         if let SuspendFrom::Claimed { previous, .. } = from {
             self.end_wait(previous);
+            previous.waits().filter(|id| paused.descriptor.keeps(id)).for_each(|id| {
+                self.signals.remove(&id);
+            });
         }
         for id in paused.waits() {
             let invocation_id = paused.invocation_id.clone();
