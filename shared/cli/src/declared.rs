@@ -208,7 +208,7 @@ pub(crate) fn with_own(agents: Agents, folder: Option<PathBuf>) -> Agents {
     let lent = Arc::new(LentByFolder { folder, known: Mutex::default() });
     agents.of_workspaces(move |outside, files| {
         let public: Arc<dyn Fetch> = Arc::new(NetworkFetch::public());
-        let tools = Arc::new(DeclaredTools::over_stored(public.clone(), outside.clock.clone()));
+        let tools = Arc::new(DeclaredTools::over_stored(public.clone(), outside.clock.clone(), true));
         Arc::new(StoredAgents::new(OwnAgentsFrom {
             files,
             lent: Some(lent.clone()),

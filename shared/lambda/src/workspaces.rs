@@ -118,7 +118,7 @@ fn own(
         |published| published.ports().clone(),
     );
     let public: Arc<dyn Fetch> = Arc::new(NetworkFetch::public());
-    let tools = Arc::new(DeclaredTools::over_stored(public.clone(), clock));
+    let tools = Arc::new(DeclaredTools::over_stored(public.clone(), clock, false));
     let lent = published.map(|published| published.clone() as Arc<dyn LentModels>);
     Arc::new(StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools, outside }))
 }
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Tools {
 
 impl Tools {
     fn everywhere(&self) -> DeclaredTools {
-        DeclaredTools::new(self.fetch.clone(), self.values.clone())
+        DeclaredTools::new(self.fetch.clone(), self.values.clone()).without_listening()
     }
 }
 

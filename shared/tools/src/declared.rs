@@ -19,6 +19,8 @@ pub struct DeclaredTools {
     fetch: Arc<dyn Fetch>,
     values: Values,
     servers: McpServers,
+    /// As of [`McpConfig::listen`].
+    listens: bool,
     folder: Option<PathBuf>,
     #[cfg(feature = "native")]
     place: Option<WorkPlace>,
@@ -50,6 +52,7 @@ impl DeclaredTools {
             fetch,
             values,
             servers,
+            listens: true,
             folder: None,
             #[cfg(feature = "native")]
             place: None,
@@ -60,14 +63,15 @@ impl DeclaredTools {
 
     /// Makes tools for workspaces whose definitions whoever may write their files has written: over these files alone, and
     /// what asks over `public`, which reaches no private address. Nothing is looked up, and no command or process is
-    /// started.
+    /// started. Where it does not `listen`, servers are as [without listening](Self::without_listening).
     #[cfg(feature = "native")]
     pub fn over_stored(
         public: Arc<dyn Fetch>,
         clock: Arc<dyn dormouse_ports::Clock>,
+        listen: bool,
     ) -> impl Fn(Arc<dyn dormouse_ports::TextFiles>) -> Arc<dyn ToolSources> + Send + Sync {
         move |files| {
-            let tools = Self::new(public.clone(), Values::none());
+            let tools = Self { listens: listen, ..Self::new(public.clone(), Values::none()) };
             let place = Arc::new(crate::StoredBackend::new(files));
             Arc::new(tools.with_place(place, public.clone(), clock.clone()))
         }
@@ -79,6 +83,13 @@ impl DeclaredTools {
     pub fn attended(self, asker: Arc<dyn Asker>, listener: NoticeListener) -> Self {
         let servers = McpServers::new(self.fetch.clone(), self.values.clone(), listener).with_asker(asker);
         Self { servers, ..self }
+    }
+
+    /// The same for a process that is frozen between two requests: no connection is kept on which servers would tell of
+    /// changes, and a list holds no longer than for its time.
+    #[must_use]
+    pub fn without_listening(self) -> Self {
+        Self { listens: false, ..self }
     }
 
     /// Also processes, which work in `folder`: only on the author's own machine.
@@ -129,7 +140,12 @@ impl DeclaredTools {
         definition: &ToolDefinition,
         headers: &[(String, Template)],
     ) -> Result<Arc<dyn ToolSource>, String> {
+        Ok(self.servers.server(&self.config(definition, headers)?))
+    }
+
+    fn config(&self, definition: &ToolDefinition, headers: &[(String, Template)]) -> Result<McpConfig, String> {
         let mut config = McpConfig::new(&definition.name, self.transport(&definition.source)?);
+        config.listen = self.listens;
         for (name, value) in headers {
             config = config.header(name, value.clone()).map_err(|error| error.to_string())?;
         }
@@ -137,7 +153,7 @@ impl DeclaredTools {
             config.timeout = Duration::from_millis(timeout);
             config.connect_timeout = config.connect_timeout.min(config.timeout);
         }
-        Ok(self.servers.server(&config))
+        Ok(config)
     }
 
     fn http(&self, definition: &ToolDefinition, http: &HttpToolDefinition) -> Result<HttpTools, crate::HttpToolError> {
@@ -283,6 +299,14 @@ mod tests {
         assert!(answer.text.contains("block"), "{answer:?}");
         let command = HookHandlerDefinition::Command { command: "./guard.sh".to_owned(), environment: Vec::new() };
         assert!(tools.hook(&command).is_none(), "there is nowhere to run it");
+    }
+
+    #[test]
+    fn servers_are_listened_to_unless_the_process_is_frozen_between_requests() {
+        let listens = |tools: DeclaredTools| tools.config(&server(None), &[]).expect("a configuration").listen;
+        assert!(listens(tools()));
+        assert!(!listens(tools().without_listening()));
+        assert!(!listens(tools().without_listening().with_processes("/tmp".into())), "also with what is added");
     }
 
     #[test]

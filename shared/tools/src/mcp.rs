@@ -5,7 +5,7 @@
 //!
 //! | the server | is answered with |
 //! |---|---|
-//! | lists pages | all of them, 100 at the most; a list holds until the server says that it changed, or is older than it says |
+//! | lists pages | all of them, 100 at the most; a list holds until the server says that it changed, or is older than it says; for five minutes where it says neither, or nobody listens |
 //! | says `readOnlyHint` or `idempotentHint` | [safe](dormouse_ports::tool::Effect::Safe); everything else is manual |
 //! | sends progress and log lines | an [`McpNotice`] |
 //! | asks a person (elicitation), version 2026-07-28 | [`InputRequired`](dormouse_ports::tool::ToolReply::InputRequired): the call ends, and is made again with the answer |

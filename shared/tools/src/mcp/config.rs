@@ -22,9 +22,9 @@ pub struct McpConfig {
     pub connect_timeout: Duration,
     /// The most bytes of one message from the server: 4 MiB where nothing is said.
     pub most_bytes: usize,
-    /// Keeps a connection open on which the server says that its list has changed. Without it the list is asked for
-    /// again when it is older than [`list_max_age`](Self::list_max_age): right where no process listens between two
-    /// calls, as in a function that is frozen.
+    /// Keeps a connection open on which the server says that its list has changed. Without it, and as long as no such
+    /// connection is had, the list is asked for again when it is older than [`list_max_age`](Self::list_max_age): right
+    /// where no process listens between two calls, as in a function that is frozen.
     pub listen: bool,
     /// The age at which a list is asked for again, where the server neither says how long it holds nor that it changes.
     pub list_max_age: Duration,

@@ -18,7 +18,7 @@ use super::config::{McpConfig, McpTransport};
 use super::failure::not_begun;
 use super::handler::Handler;
 use super::heard::Heard;
-use super::http::{FetchClient, Reach};
+use super::http::{FetchClient, Reach, StandingStream};
 use crate::Values;
 
 /// Time in which a process that is in doubt has to answer.
@@ -32,6 +32,8 @@ pub(super) struct Connection {
     heard: Heard,
     offers_tools: bool,
     tells_changes: bool,
+    /// Where a server of an older version behind an address tells of changes.
+    standing: Option<StandingStream>,
     is_process: bool,
     doubted: AtomicBool,
 }
@@ -49,7 +51,8 @@ impl Connection {
         handler: &Handler,
         heard: &Heard,
     ) -> Result<Self, ToolError> {
-        let beginning = Beginning { config, fetch, values, handler, heard };
+        let standing = StandingStream::default();
+        let beginning = Beginning { config, fetch, values, handler, heard, standing: &standing };
         let begun = match beginning.begin(newest()).await {
             Err(NotBegun::Otherwise) => beginning.begin(ClientLifecycleMode::Initialize).await,
             begun => begun,
@@ -63,7 +66,7 @@ impl Connection {
         }
     }
 
-    async fn of(running: Running, Beginning { config, handler, heard, .. }: Beginning<'_>) -> Self {
+    async fn of(running: Running, Beginning { config, handler, heard, standing, .. }: Beginning<'_>) -> Self {
         let peer = running.peer().clone();
         // There is one cache, and it is ours.
         peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -73,9 +76,10 @@ impl Connection {
         let is_modern = info.as_ref().is_some_and(|info| info.protocol_version >= ProtocolVersion::NO_INITIALIZE);
         let listening = (tells_changes && is_modern).then(|| tokio::spawn(listen_for_changes(peer, handler.clone())));
         let is_process = matches!(config.transport, McpTransport::Stdio { .. });
+        let standing = (!is_process && !is_modern).then(|| standing.clone());
         let doubted = AtomicBool::new(false);
         let (offers_tools, heard) = (tools.is_some(), heard.clone());
-        Self { listening, heard, offers_tools, tells_changes, is_process, doubted, running }
+        Self { listening, heard, offers_tools, tells_changes, standing, is_process, doubted, running }
     }
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
@@ -117,10 +121,17 @@ impl Connection {
         self.running.is_closed() || self.peer().is_transport_closed()
     }
 
-    /// True as long as a change of the list will be told here.
-    pub(super) fn tells_changes(&self) -> bool {
+    /// The number of the stream on which changes of the list are told now; `None` where none stands. As long as it stays the
+    /// same no change is missed.
+    pub(super) fn told_by(&self) -> Option<u64> {
         let is_listening = self.listening.as_ref().is_none_or(|task| !task.is_finished());
-        self.tells_changes && is_listening && !self.is_closed()
+        if !self.tells_changes || !is_listening || self.is_closed() {
+            return None;
+        }
+        match &self.standing {
+            Some(standing) => standing.number(),
+            None => Some(0),
+        }
     }
 
     /// Ends the conversation and waits for the server's side of it, a process among it.
@@ -173,6 +184,7 @@ struct Beginning<'b> {
     values: &'b Values,
     handler: &'b Handler,
     heard: &'b Heard,
+    standing: &'b StandingStream,
 }
 
 impl Beginning<'_> {
@@ -186,6 +198,7 @@ impl Beginning<'_> {
                     timeout: self.config.timeout.max(self.config.connect_timeout),
                     most_bytes: self.config.most_bytes,
                     listen: self.config.listen,
+                    standing: self.standing,
                 };
                 let client = FetchClient::new(&reach, self.fetch.clone(), self.values.clone());
                 // The client looks the address up itself; what stands here is only for logs.

@@ -1,4 +1,5 @@
 mod exchange;
+mod standing;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,6 +21,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
+pub(super) use self::standing::StandingStream;
 use super::config::OAuth;
 use super::oauth::Tokens;
 use super::sse::{MESSAGE, events};
@@ -71,6 +73,7 @@ struct HttpParts {
     timeout: Duration,
     most_bytes: usize,
     listen: bool,
+    standing: StandingStream,
 }
 
 /// Address of a server, and what it is allowed.
@@ -81,6 +84,7 @@ pub(super) struct Reach<'r> {
     pub(super) timeout: Duration,
     pub(super) most_bytes: usize,
     pub(super) listen: bool,
+    pub(super) standing: &'r StandingStream,
 }
 
 impl fmt::Debug for FetchClient {
@@ -100,6 +104,7 @@ impl FetchClient {
             timeout: reach.timeout,
             most_bytes: reach.most_bytes,
             listen: reach.listen,
+            standing: reach.standing.clone(),
         }))
     }
 
@@ -275,7 +280,9 @@ impl StreamableHttpClient for FetchClient {
         let response = judged(self.send(sent.with("last-event-id", last_event_id.as_deref())).await?)?;
         match response.status {
             200..=299 if media_type(&response) == "text/event-stream" => {
-                Ok(events(response.body, self.0.most_bytes, None))
+                let events = events(response.body, self.0.most_bytes, None);
+                // What goes on behind an event may be the answer to one request.
+                Ok(if last_event_id.is_none() { self.0.standing.over(events) } else { events })
             }
             404 if session_id.is_some() => Err(StreamableHttpError::SessionExpired),
             _ => Err(StreamableHttpError::ServerDoesNotSupportSse),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::connection::Connection;
-use super::failure::unfinished;
+use super::failure::{is_expired, unfinished};
 use super::specs::LeftOut;
 use crate::text::cut;
 
@@ -27,6 +27,19 @@ pub(super) struct Listing {
     pub(super) left_out: Vec<LeftOut>,
     /// How long the list holds: what the server says of the page that holds least.
     pub(super) holds: Option<Duration>,
+}
+
+/// Reason why there is no list.
+pub(super) struct NotListed {
+    pub(super) error: ToolError,
+    /// True if the server has forgotten the conversation.
+    pub(super) is_expired: bool,
+}
+
+impl From<ToolError> for NotListed {
+    fn from(error: ToolError) -> Self {
+        Self { error, is_expired: false }
+    }
 }
 
 /// A page of a list.
@@ -67,7 +80,7 @@ impl ListedPage {
 ///
 /// # Errors
 /// The list cannot be had; asking for it had no effect.
-pub(super) async fn pages(connection: &Connection) -> Result<Listing, ToolError> {
+pub(super) async fn pages(connection: &Connection) -> Result<Listing, NotListed> {
     let mut listing = Listing::default();
     let mut cursor = None::<String>;
     let mut seen = BTreeSet::new();
@@ -85,11 +98,13 @@ pub(super) async fn pages(connection: &Connection) -> Result<Listing, ToolError>
         };
         match page.next {
             Some(next) if seen.insert(next.clone()) => cursor = Some(next),
-            Some(_) => return Err(ToolError::permanent("its list of tools leads in a circle: a cursor came twice")),
+            Some(_) => {
+                return Err(ToolError::permanent("its list of tools leads in a circle: a cursor came twice").into());
+            }
             None => return Ok(listing),
         }
     }
-    Err(ToolError::permanent(format!("its list of tools has more than {MOST_PAGES} pages")))
+    Err(ToolError::permanent(format!("its list of tools has more than {MOST_PAGES} pages")).into())
 }
 
 /// One page. Where something of it is no tool it is asked for once more, to be read piece by piece.
@@ -111,10 +126,10 @@ async fn page(connection: &Connection, params: Option<PaginatedRequestParams>) -
 }
 
 /// Asking for a list has no effect.
-fn not_listed(error: &ServiceError) -> ToolError {
+fn not_listed(error: &ServiceError) -> NotListed {
     let failed = match matches!(error, ServiceError::UnexpectedResponse) {
         true => ToolError::permanent("what it lists is no list of tools; it may be of another version of the protocol"),
         false => unfinished(error),
     };
-    ToolError { uncertain: false, ..failed }
+    NotListed { error: ToolError { uncertain: false, ..failed }, is_expired: is_expired(error) }
 }

@@ -13,7 +13,7 @@ use rmcp::model::{
     CallToolResult, CancelTaskParams, CustomResult, ErrorCode, GetTaskParams, ServerResult, UpdateTaskParams,
 };
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 
 use super::asker::Asker;
@@ -38,6 +38,10 @@ const MOST_ROUNDS: u32 = 8;
 /// wait for it.
 const REST: Duration = Duration::from_secs(60);
 
+/// How long an address has to keep those waiting who ask for its list, and give up, to rest as well: a little less than
+/// who only shows lists waits. A process may have to be installed first.
+const IN_VAIN: Duration = Duration::from_secs(8);
+
 /// The tools of one MCP server. The conversation begins with the first request and is begun again when it was lost; a
 /// call that may have reached the server is never sent a second time.
 pub struct McpServer {
@@ -50,7 +54,35 @@ pub struct McpServer {
     connection: Mutex<Option<Arc<Connection>>>,
     listed: Mutex<Option<ListedTools>>,
     /// When it last did not list its tools in time, and what that was answered with.
-    late: Mutex<Option<(Instant, ToolError)>>,
+    late: Mutex<Option<Late>>,
+}
+
+type Late = (Instant, ToolError);
+
+/// The wait for a list, which nobody else asks for meanwhile.
+struct ListWait<'s> {
+    late: MutexGuard<'s, Option<Late>>,
+    /// When it began; `None` once it is over, and where it does not matter how long it is.
+    since: Option<Instant>,
+}
+
+impl ListWait<'_> {
+    fn over(mut self, listed: &Result<Arc<Vec<ToolSpec>>, ToolError>) {
+        self.since = None;
+        *self.late = match listed {
+            Err(error) if error.kind == ToolErrorKind::TimedOut => Some((Instant::now(), error.clone())),
+            Ok(_) | Err(_) => None,
+        };
+    }
+}
+
+impl Drop for ListWait<'_> {
+    fn drop(&mut self) {
+        if let Some(waited) = self.since.map(|since| since.elapsed()).filter(|waited| *waited >= IN_VAIN) {
+            let error = too_slow("list its tools", Duration::from_secs(waited.as_secs()));
+            *self.late = Some((Instant::now(), error));
+        }
+    }
 }
 
 /// A list of tools, and how long it holds.
@@ -61,6 +93,8 @@ struct ListedTools {
     at: Instant,
     /// [`Handler::changes`] when it was asked for.
     changes: u64,
+    /// [`Connection::told_by`] when it was asked for.
+    told_by: Option<u64>,
     /// The age that the server allows.
     holds: Option<Duration>,
     connection: Arc<Connection>,
@@ -69,7 +103,8 @@ struct ListedTools {
 impl ListedTools {
     fn is_fresh(&self, changes: u64, most_age: Duration) -> bool {
         let is_young = self.at.elapsed() < self.holds.unwrap_or(most_age);
-        self.changes == changes && (is_young || (self.holds.is_none() && self.connection.tells_changes()))
+        let is_told = self.told_by.is_some() && self.told_by == self.connection.told_by();
+        self.changes == changes && (is_young || (self.holds.is_none() && is_told))
     }
 }
 
@@ -133,7 +168,7 @@ impl McpServer {
             Ok(Ok(opened)) => Arc::new(opened),
             Ok(Err(error)) => return Err(heard.last_words(error, &self.mask).await),
             Err(_) => {
-                let late = self.too_slow("begin a conversation", self.config.connect_timeout);
+                let late = too_slow("begin a conversation", self.config.connect_timeout);
                 let message = match &self.config.transport {
                     McpTransport::Stdio { .. } => format!(
                         "{}. A server over standard output writes each message as one line of JSON, and flushes it",
@@ -156,48 +191,41 @@ impl McpServer {
         }
     }
 
-    fn too_slow(&self, what: &str, limit: Duration) -> ToolError {
-        let message =
-            format!("it did not {what} within {} s; it is slow, or its time is too short", limit.as_secs_f64());
-        ToolError::new(ToolErrorKind::TimedOut, message)
-    }
-
     /// The tools, asked for where they are not known or have changed. A server that was late rests first.
     async fn specs(&self) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
-        let mut late = self.late.lock().await;
+        let late = self.late.lock().await;
         if let Some((_, error)) = late.as_ref().filter(|(at, _)| at.elapsed() < REST) {
             return Err(error.clone());
         }
-        let specs = self.asked_specs().await;
-        *late = match &specs {
-            Err(error) if error.kind == ToolErrorKind::TimedOut => Some((Instant::now(), error.clone())),
-            Ok(_) | Err(_) => None,
+        let since = match &self.config.transport {
+            McpTransport::Http { .. } => Some(Instant::now()),
+            McpTransport::Stdio { .. } => None,
         };
+        let wait = ListWait { late, since };
+        let specs = self.asked_specs().await;
+        wait.over(&specs);
         specs
     }
 
     async fn asked_specs(&self) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
         let mut listed = self.listed.lock().await;
-        let connection = match &*listed {
+        let mut connection = match &*listed {
             Some(known) if known.is_fresh(self.handler.changes(), self.config.list_max_age) => {
                 return Ok(known.specs.clone());
             }
             _ => self.connection().await?,
         };
-        let changes = self.handler.changes();
-        let asked = timeout(self.config.connect_timeout, list::pages(&connection)).await;
-        let list::Listing { tools, left_out: no_tools, holds } = match asked {
-            Ok(Ok(asked)) => asked,
-            Ok(Err(error)) if connection.is_closed() => {
-                return Err(connection.heard().last_words(error, &self.mask).await);
-            }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => {
-                connection.doubt();
-                let late = self.too_slow("list its tools", self.config.connect_timeout);
-                return Err(connection.heard().explain(late, &self.mask));
-            }
-        };
+        let mut known = (self.handler.changes(), connection.told_by());
+        let mut asked = self.pages(&connection).await;
+        if asked.as_ref().is_err_and(|failed| failed.is_expired) {
+            // The server has done nothing, and is asked in another conversation.
+            self.forget(&connection).await;
+            connection = self.connection().await?;
+            known = (self.handler.changes(), connection.told_by());
+            asked = self.pages(&connection).await;
+        }
+        let list::Listing { tools, left_out: no_tools, holds } = asked.map_err(|failed| failed.error)?;
+        let (changes, told_by) = known;
         connection.heard().settle();
         let (specs, mut left_out) = specs::read(tools);
         left_out.extend(no_tools);
@@ -206,8 +234,24 @@ impl McpServer {
             self.handler.tell(McpNotice::ToolLeftOut { tool, reason });
         }
         let specs = Arc::new(specs);
-        *listed = Some(ListedTools { specs: specs.clone(), left_out, at: Instant::now(), changes, holds, connection });
+        let at = Instant::now();
+        *listed = Some(ListedTools { specs: specs.clone(), left_out, at, changes, told_by, holds, connection });
         Ok(specs)
+    }
+
+    async fn pages(&self, connection: &Connection) -> Result<list::Listing, list::NotListed> {
+        match timeout(self.config.connect_timeout, list::pages(connection)).await {
+            Ok(Err(failed)) if connection.is_closed() => {
+                let error = connection.heard().last_words(failed.error, &self.mask).await;
+                Err(list::NotListed { error, ..failed })
+            }
+            Ok(asked) => asked,
+            Err(_) => {
+                connection.doubt();
+                let late = too_slow("list its tools", self.config.connect_timeout);
+                Err(connection.heard().explain(late, &self.mask).into())
+            }
+        }
     }
 
     /// The tool `name` as it was listed last. The list is asked for where there is none, or where it has changed; its age
@@ -221,6 +265,12 @@ impl McpServer {
         };
         let spec = specs.iter().find(|spec| spec.name == name).cloned();
         spec.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, format!("it has no tool `{name}` now")))
+    }
+
+    /// The tool `name` as it was listed last, if it was. A list that is under way is not waited for.
+    fn known(&self, name: &str) -> Option<ToolSpec> {
+        let listed = self.listed.try_lock().ok()?;
+        listed.as_ref()?.specs.iter().find(|spec| spec.name == name).cloned()
     }
 
     async fn made(&self, call: &ToolCall, spec: &ToolSpec) -> Result<ToolReply, ToolError> {
@@ -256,7 +306,8 @@ impl McpServer {
     }
 
     /// Status of the work of an earlier attempt.
-    async fn looked_at(&self, call: &ToolCall, spec: &ToolSpec, known: KnownTask) -> Result<ToolReply, ToolError> {
+    async fn looked_at(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        let known = KnownTask::read(call.pending.as_ref().unwrap_or(&Value::Null))?;
         let connection = match self.connection().await {
             Ok(connection) => connection,
             Err(error) => return known.again(error),
@@ -277,7 +328,7 @@ impl McpServer {
         };
         match known.clone().follow(told.task)? {
             Followed::Reply(reply) => Ok(reply),
-            Followed::Result(result) => Ok(self.outcome(spec, output::read(*result), &[])),
+            Followed::Result(result) => Ok(self.outcome(self.known(&call.name).as_ref(), output::read(*result), &[])),
             Followed::Told(answers) => {
                 match connection.peer().update_task(UpdateTaskParams::new(&known.task, answers)).await {
                     Ok(()) => known.goes_on(None),
@@ -309,10 +360,11 @@ impl McpServer {
             }
             Err(error) => return Err(unfinished(&error)),
         };
-        Ok(NextStep::End(self.outcome(spec, output::read(result), &exchanged.declined)))
+        Ok(NextStep::End(self.outcome(Some(spec), output::read(result), &exchanged.declined)))
     }
 
-    fn outcome(&self, spec: &ToolSpec, mut output: ToolOutput, declined: &[String]) -> ToolReply {
+    /// Takes `output` as that of the tool with `spec`, where that is known.
+    fn outcome(&self, spec: Option<&ToolSpec>, mut output: ToolOutput, declined: &[String]) -> ToolReply {
         if output::size(&output) > self.config.most_bytes {
             return too_large(&format!("the answer is larger than {} bytes", self.config.most_bytes));
         }
@@ -320,7 +372,9 @@ impl McpServer {
             output.structured = None;
             output.content.push(ToolContent::text(format!("[Note: its structured value cannot be taken: {excess}]")));
         }
-        if let Err(message) = output::keeps(&output, spec.output_schema.as_ref()) {
+        if let Some(spec) = spec
+            && let Err(message) = output::keeps(&output, spec.output_schema.as_ref())
+        {
             output.content.push(ToolContent::text(format!("[Note: {message}.]")));
             self.handler.tell(McpNotice::BrokenPromise { tool: spec.name.clone(), message });
         }
@@ -341,6 +395,11 @@ impl McpServer {
     fn named(&self, error: ToolError) -> ToolError {
         ToolError { message: format!("MCP server `{}`: {}", self.config.name, error.message), ..error }
     }
+}
+
+fn too_slow(what: &str, limit: Duration) -> ToolError {
+    let message = format!("it did not {what} within {} s; it is slow, or its time is too short", limit.as_secs_f64());
+    ToolError::new(ToolErrorKind::TimedOut, message)
 }
 
 /// The result of a call that is complete. A server may leave everything out.
@@ -388,25 +447,33 @@ impl ToolSource for McpServer {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let spec = self.spec(&call.name).await.map_err(|error| self.masked(error))?;
+        let spec = match call.pending {
+            // How its task stands is told without a list.
+            Some(_) => None,
+            None => Some(self.spec(&call.name).await.map_err(|error| self.masked(error))?),
+        };
         if let McpTransport::Http { url, .. } = &self.config.transport
             && let Ok(url) = self.values.resolve(url).await
         {
             call.effects.asked(url.expose());
         }
         let work = async {
-            match &call.pending {
-                Some(state) => self.looked_at(call, &spec, KnownTask::read(state)?).await,
-                None => self.made(call, &spec).await,
+            match &spec {
+                Some(spec) => self.made(call, spec).await,
+                None => self.looked_at(call).await,
             }
         };
         let made = match timeout(self.config.timeout, work).await {
             Ok(made) => made,
             Err(_) => {
-                let late = self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done();
+                let late = too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done();
                 // While another conversation is begun, nothing is said of this one.
-                match self.connection.try_lock().ok().and_then(|held| held.clone()) {
-                    Some(connection) => Err(connection.heard().explain(late, &self.mask)),
+                let late = match self.connection.try_lock().ok().and_then(|held| held.clone()) {
+                    Some(connection) => connection.heard().explain(late, &self.mask),
+                    None => late,
+                };
+                match call.pending.as_ref().filter(|_| call.input.is_none()) {
+                    Some(state) => KnownTask::read(state).and_then(|known| known.again(late)),
                     None => Err(late),
                 }
             }
@@ -419,5 +486,37 @@ impl ToolSource for McpServer {
         let connection = self.connection().await.map_err(|error| self.masked(error))?;
         let told = connection.peer().cancel_task(CancelTaskParams::new(known.task)).await;
         told.map_err(|error| self.named(unfinished(&error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::{FetchError, FetchRequest, FetchResponse, Template};
+
+    use super::*;
+
+    /// Answers nothing.
+    struct Silence;
+
+    #[async_trait]
+    impl Fetch for Silence {
+        async fn fetch(&self, _: FetchRequest) -> Result<FetchResponse, FetchError> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_is_waited_for_in_vain_is_late_though_nobody_waits_any_more() {
+        let config = McpConfig::http("docs", Template::parse("http://h/mcp").expect("a template"));
+        let server = McpServer::new(config, Arc::new(Silence), Values::none(), NoticeListener::default());
+        timeout(Duration::from_secs(10), server.list()).await.expect_err("it says nothing");
+        let began = Instant::now();
+        let error = server.list().await.expect_err("it rests");
+        assert_eq!((error.kind, began.elapsed()), (ToolErrorKind::TimedOut, Duration::ZERO), "{error}");
+        tokio::time::sleep(REST).await;
+        timeout(Duration::from_secs(1), server.list()).await.expect_err("it says nothing");
+        let began = Instant::now();
+        server.list().await.expect_err("it is asked");
+        assert!(!began.elapsed().is_zero(), "who gives up at once knows nothing of it");
     }
 }

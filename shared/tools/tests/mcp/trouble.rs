@@ -10,9 +10,9 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
-use dormouse_ports::tool::{ToolErrorKind, ToolSource};
-use dormouse_tools::McpConfig;
+use dormouse_ports::tool::{Pending, ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource};
 use dormouse_tools::mcp::{McpTransport, OAuth};
+use dormouse_tools::{McpConfig, McpServer};
 use libtest_mimic::Trial;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -29,7 +29,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::an_address_of_something_else", something_else),
         trial("trouble::a_server_that_breaks_down_in_a_call", breaks),
         trial("trouble::a_server_that_forgets_the_conversation", forgets),
+        trial("trouble::a_server_that_forgets_the_conversation_before_a_list", forgets_before_a_list),
+        trial("trouble::a_list_of_which_no_change_can_be_told", untold),
         trial("trouble::a_server_that_was_away", away),
+        trial("trouble::a_task_of_a_server_that_does_not_list", unlisted_task),
+        trial("trouble::a_task_of_a_server_that_is_away", task_away),
         trial("trouble::a_list_that_is_none", no_list),
         trial("trouble::a_list_of_which_a_part_is_wrong", half_a_list),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
@@ -132,17 +136,59 @@ async fn breaks() {
     }
 }
 
-async fn forgets() {
-    let first = host(Peer::older(true), 0).await;
-    let url = first.url.clone();
-    let port = url.rsplit(':').next().and_then(|rest| rest.strip_suffix("/mcp")).and_then(|port| port.parse().ok());
-    let (server, _) = server(http(&url));
-    assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+/// Another server at the address of `first`, which ends.
+async fn instead_of(first: crate::world::Host) -> crate::world::Host {
+    let port = first.url.rsplit(':').next().and_then(|rest| rest.strip_suffix("/mcp"));
+    let port = port.and_then(|port| port.parse().ok()).expect("a port");
     drop(first);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let second = host(Peer::older(true), port.expect("a port")).await;
+    host(Peer::older(true), port).await
+}
+
+async fn forgets() {
+    let first = host(Peer::older(true), 0).await;
+    let (server, _) = server(http(&first.url));
+    assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+    let second = instead_of(first).await;
     assert_eq!(text(server.call(&call("ask", json!({}))).await).lines().next(), Some("Nobody: decline"));
     assert_eq!(second.peer.seen(), ["ask began", "Nobody: decline"], "the call was made once");
+}
+
+/// The list is asked for in another conversation, and so are those behind it.
+async fn forgets_before_a_list() {
+    let first = host(Peer::older(true), 0).await;
+    let (server, _) = server(McpConfig { listen: false, list_max_age: Duration::ZERO, ..http(&first.url) });
+    assert_eq!(server.list().await.expect("a list").len(), 15);
+    let second = instead_of(first).await;
+    for lists in 1..=2 {
+        assert_eq!(server.list().await.expect("a list of another conversation").len(), 15);
+        assert_eq!(second.peer.lists(), lists);
+    }
+}
+
+/// A server says that it tells of changes, and has no stream on which it could: its list holds for its time alone.
+async fn untold() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = lists.clone();
+    let begun = json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": { "listChanged": true } },
+        "serverInfo": { "name": "scripted", "version": "1" } });
+    let host = scripted(move |method| match method {
+        "initialize" => Some(begun.clone()),
+        "tools/list" => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Some(json!({ "tools": [{ "name": "a", "inputSchema": {} }] }))
+        }
+        _ => None,
+    })
+    .await;
+    for (list_max_age, asked) in [(Duration::from_secs(300), 1), (Duration::ZERO, 2)] {
+        let (server, _) = server(McpConfig { list_max_age, ..http(&host.url) });
+        lists.store(0, Ordering::SeqCst);
+        for _ in 0..2 {
+            assert_eq!(server.list().await.expect("a list").len(), 1);
+        }
+        assert_eq!(lists.load(Ordering::SeqCst), asked);
+    }
 }
 
 async fn away() {
@@ -152,6 +198,49 @@ async fn away() {
     let host = host(Peer::default(), port).await;
     assert_eq!(server.list().await.expect("a list").len(), 15);
     assert_eq!(host.peer.lists(), 1);
+}
+
+/// The state of the call `long`, which goes on as a task.
+async fn looked_at(server: &McpServer, pending: Option<Value>) -> Result<Value, ToolError> {
+    match server.call(&ToolCall { pending, ..call("long", json!({})) }).await? {
+        ToolReply::Pending(Pending { state, .. }) => Ok(state),
+        other @ (ToolReply::Done(_) | ToolReply::InputRequired(_)) => panic!("pending, not {other:?}"),
+    }
+}
+
+/// How a task stands is asked where no list is to be had.
+async fn unlisted_task() {
+    let peer = Peer::default();
+    let unlisting = move |request: Request, next: Next| async move {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+        match String::from_utf8_lossy(&body).contains("tools/list") {
+            true => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            false => next.run(Request::from_parts(parts, body.into())).await,
+        }
+    };
+    let router = Router::new().fallback_service(service(&peer)).layer(axum::middleware::from_fn(unlisting));
+    let listing = host(peer.clone(), 0).await;
+    let silent = host_router(peer, router, 0).await;
+    let (first, _) = server(http(&listing.url));
+    let begun = looked_at(&first, None).await.expect("it is taken");
+    let (second, _) = server(http(&silent.url));
+    second.list().await.expect_err("it lists nothing");
+    looked_at(&second, Some(begun)).await.expect("it works");
+    assert_eq!(silent.peer.seen(), ["long began", "long looked at"]);
+}
+
+/// A task is given up only when its server could not be asked many times in a row.
+async fn task_away() {
+    let first = host(Peer::default(), 0).await;
+    let (there, _) = server(http(&first.url));
+    let mut state = looked_at(&there, None).await.expect("it is taken");
+    let (away, _) = server(http(&format!("http://127.0.0.1:{}/mcp", free_port().await)));
+    for _ in 0..20 {
+        state = looked_at(&away, Some(state)).await.expect("it is asked again");
+    }
+    let error = looked_at(&away, Some(state)).await.expect_err("it is away");
+    assert!(error.uncertain && error.message.contains("no connection"), "{error}");
 }
 
 /// A server that answers each method with the result that `answer` gives.
