@@ -1,6 +1,7 @@
 //! What a workspace offers besides its agents: the tools that they may call, and the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use dormouse_agent::graph::AgentParts;
 use dormouse_agent::workspace::{AgentMode, DefinitionKind, Platform, Problem, Severity, Workspace, WorkspaceKind};
@@ -11,6 +12,9 @@ use dormouse_ports::tool::ToolSpec;
 use futures::future::join_all;
 
 use crate::Declared;
+
+/// The time that a source of tools has for its list, when that is only shown: less than a request may take.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is told of a workspace.
 #[derive(Debug, Default)]
@@ -51,11 +55,11 @@ impl Offer {
     }
 
     /// The tools that agents may call which lists show; without those of agents that who is not `at_home` does not find. The
-    /// sources are asked for them now.
+    /// sources are asked for them now; one that does not answer soon is left out as one that cannot be asked.
     pub(crate) async fn tools(&self, at_home: bool) -> Vec<ToolInfo> {
         let is_found = |parts: &&AgentParts| at_home || !self.at_home.contains(&parts.agent.name);
         let shown = self.parts.iter().filter(|parts| !parts.agent.hidden).filter(is_found);
-        let tools = join_all(shown.map(AgentParts::offered_tools)).await;
+        let tools = join_all(shown.map(|parts| parts.offered_tools(LISTED_WITHIN))).await;
         tools.into_iter().flatten().map(info).collect()
     }
 }

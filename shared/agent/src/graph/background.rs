@@ -21,7 +21,7 @@ use super::parts::AgentParts;
 use super::plan::invocation;
 use super::run::{AgentRun, CallStatus, PlannedCall, Thinking};
 use super::time::CallTime;
-use super::toolset::Toolset;
+use super::toolset::{OfferedTool, Toolset};
 use super::watch::{self, unless_canceled};
 
 /// Seconds from one look to the next; the last ones hold from then on.
@@ -212,25 +212,26 @@ pub(crate) async fn withdraw(parts: Arc<AgentParts>, run: AgentRun) {
     if let (Some(thinking), Some(provider)) = (&run.thinking, &parts.model.background) {
         end(&**provider, &thinking.job).await;
     }
-    let pending: Vec<(&str, &Value)> = run.calls.iter().filter_map(work_of).collect();
+    let pending: Vec<(&PlannedCall, &Value)> = run.calls.iter().filter_map(work_of).collect();
     if pending.is_empty() {
         return;
     }
     let tools = Toolset::of(&parts).await;
-    for (name, state) in pending {
-        let Some(tool) = tools.named(name) else { continue };
+    for (call, state) in pending {
+        let pending = OfferedTool::of_pending(&parts, call);
+        let Some(tool) = tools.made(call, pending.as_ref()) else { continue };
         if let Err(error) = tool.part.source.withdraw(&tool.spec.name, state).await {
-            tracing::warn!(%error, tool = name, "nobody could be told that a call was canceled; it goes on elsewhere");
+            tracing::warn!(%error, tool = call.tool, "nobody could be told that a call was canceled; it goes on elsewhere");
         }
     }
 }
 
-/// The tool of a call that goes on elsewhere, and how its source knows it.
-fn work_of(call: &PlannedCall) -> Option<(&str, &Value)> {
+/// A call that goes on elsewhere, and how its source knows it.
+fn work_of(call: &PlannedCall) -> Option<(&PlannedCall, &Value)> {
     let state = match &call.status {
         CallStatus::Pending { pending, .. } => &pending.state,
         CallStatus::Ready { .. } | CallStatus::Begun { .. } | CallStatus::Asking { .. } => &call.polled,
         CallStatus::NeedsApproval | CallStatus::Uncertain { .. } | CallStatus::Answered { .. } => return None,
     };
-    (!state.is_null()).then_some((call.tool.as_str(), state))
+    (!state.is_null()).then_some((call, state))
 }

@@ -122,6 +122,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         attempts: 0,
         polled: Value::Null,
         polls: 0,
+        source: String::new(),
         unfit: Vec::new(),
         edited: false,
         images: Vec::new(),

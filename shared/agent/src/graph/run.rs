@@ -271,6 +271,9 @@ pub struct PlannedCall {
     /// Number of times that its source was asked how it stands.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub polls: u32,
+    /// The name of its source, where that knows how the call stands, which goes on elsewhere.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
     /// Why the arguments that people gave instead were not taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<String>,

@@ -47,6 +47,8 @@ struct FinishedCall {
     whole: Option<String>,
     /// Images of its output.
     pictures: Vec<Picture>,
+    /// Name of its source, where that is asked how the call stands.
+    source: Option<String>,
     /// Notes of its source for later calls.
     notes: Option<(String, Map)>,
     /// What it did outside.
@@ -118,6 +120,9 @@ pub(crate) async fn act(
                 one.status
             }
         };
+        if let Some(source) = one.source {
+            run.calls[one.at].source = source;
+        }
         children::hand_over_once(&run.next_agent, &mut run.calls[one.at]);
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
@@ -201,6 +206,7 @@ fn doubt(markers: &Markers, run: &mut AgentRun) -> Vec<FinishedCall> {
                 status,
                 whole: None,
                 pictures: Vec::new(),
+                source: None,
                 notes: None,
                 effects,
                 duration_ms: 0,
@@ -265,7 +271,7 @@ impl Making<'_> {
     async fn make(self, at: usize, call: &PlannedCall) -> FinishedCall {
         let began = self.parts.clock.monotonic();
         let started = self.parts.clock.now();
-        let mut notes = None;
+        let (mut source, mut notes) = (None, None);
         let mut is_last = false;
         let effects = SideEffects::default();
         let underway = Underway { making: self, call, started, is_over: false };
@@ -274,17 +280,28 @@ impl Making<'_> {
         let Outcome { status, whole, pictures } = match made {
             Ok((mut reply, was_last)) => {
                 is_last = was_last;
-                if let ToolReply::Done(output) = &mut reply {
-                    let noted = std::mem::take(&mut output.notes);
-                    let source = self.tools.named(&call.tool).map(|tool| tool.part.name.clone());
-                    notes = source.filter(|_| !noted.is_empty()).map(|source| (source, noted));
+                match &mut reply {
+                    ToolReply::Done(output) => {
+                        let noted = std::mem::take(&mut output.notes);
+                        notes = self.source_of(call).filter(|_| !noted.is_empty()).map(|source| (source, noted));
+                    }
+                    ToolReply::Pending(pending) if !pending.state.is_null() => source = self.source_of(call),
+                    ToolReply::Pending(_) | ToolReply::InputRequired(_) => {}
                 }
                 self.status(call, reply)
             }
             Err(error) => failed(call, &error).into(),
         };
         let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
-        FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
+        FinishedCall { at, status, whole, pictures, source, notes, effects: effects.noted(), duration_ms, is_last }
+    }
+
+    /// Name of the source that made `call`.
+    fn source_of(self, call: &PlannedCall) -> Option<String> {
+        match call.source.is_empty() {
+            true => self.tools.named(&call.tool).map(|tool| tool.part.name.clone()),
+            false => Some(call.source.clone()),
+        }
     }
 
     /// Tells observers of a call, so that there is a span of it, and what came of it where that is known already; `None` where
@@ -334,7 +351,8 @@ impl Making<'_> {
         if approved.is_some_and(|approved| approved != digest::of_arguments(&call.arguments)) {
             return Err(ToolError::permanent("the call was not made: its arguments are not those that were approved"));
         }
-        let Some(tool) = self.tools.named(&call.tool) else {
+        let pending = if call.polled.is_null() { None } else { OfferedTool::of_pending(self.parts, call) };
+        let Some(tool) = self.tools.made(call, pending.as_ref()) else {
             let message = format!("the tool `{}` is not there any more", call.tool);
             return Err(ToolError::new(ToolErrorKind::NotFound, message));
         };

@@ -1,17 +1,19 @@
 //! The tools of an agent, by the names under which a model calls them.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_json::{Schema, Schemas};
 use dormouse_ports::Map;
 use dormouse_ports::model::{Tool, ToolCall};
-use dormouse_ports::tool::{Effect, ToolSpec};
-use futures::future::join_all;
+use dormouse_ports::tool::{Effect, ToolError, ToolErrorKind, ToolSpec};
+use futures::future::{Either, join_all, select};
 use indexmap::IndexMap;
 use serde_json::{Number, Value};
 
 use super::parts::{AgentParts, ToolPart};
-use super::run::AgentRun;
+use super::run::{AgentRun, PlannedCall};
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of};
 use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
 use dormouse_ports::model::wire_name;
@@ -95,10 +97,10 @@ fn rounded(value: &Value) -> Option<&Number> {
 
 impl AgentParts {
     /// The tools that its agent may call, each under the name by which models call it. Sources are asked for theirs; one
-    /// that does not answer is left out.
-    pub async fn offered_tools(&self) -> Vec<ToolSpec> {
+    /// that does not answer, or not within `limit`, is left out.
+    pub async fn offered_tools(&self, limit: Duration) -> Vec<ToolSpec> {
         let parts = self.clone().calling_others();
-        let tools = Toolset::of(&parts).await.tools;
+        let tools = Toolset::within(&parts, Some(limit)).await.tools;
         tools.into_iter().map(|(name, tool)| ToolSpec { name, ..tool.spec }).collect()
     }
 }
@@ -117,10 +119,15 @@ impl<'p> Toolset<'p> {
     /// Asks the sources of `parts` for their tools. A source that does not answer, and a tool that cannot be called, is
     /// left out.
     pub(crate) async fn of(parts: &'p AgentParts) -> Self {
+        Self::within(parts, None).await
+    }
+
+    /// The same; who does not answer within `limit` does not answer.
+    async fn within(parts: &'p AgentParts, limit: Option<Duration>) -> Self {
         let chosen = parts.tools.iter().filter(|part| is_chosen(parts, part));
         let listed = join_all(chosen.map(|part| async move {
-            let specs = part.source.list().await;
-            (part, specs, part.source.left_out().await)
+            let (specs, left_out) = list_of(parts, part, limit).await;
+            (part, specs, left_out)
         }));
         let listed = listed.await;
         let mut toolset = Self::default();
@@ -268,6 +275,49 @@ impl<'p> Toolset<'p> {
     pub(crate) fn named(&self, name: &str) -> Option<&OfferedTool<'p>> {
         self.tools.values().find(|tool| tool.name == name)
     }
+
+    /// The tool of `call`, if it is still offered. One that goes on elsewhere is that of its source, `pending`, whatever is
+    /// listed now.
+    pub(crate) fn made<'t>(
+        &'t self,
+        call: &PlannedCall,
+        pending: Option<&'t OfferedTool<'p>>,
+    ) -> Option<&'t OfferedTool<'p>> {
+        let is_same = |tool: &&OfferedTool<'p>| pending.is_none_or(|pending| pending.is_beside(tool));
+        self.named(&call.tool).filter(is_same).or(pending)
+    }
+}
+
+impl<'p> OfferedTool<'p> {
+    /// The tool of `call`, which goes on elsewhere: what is known of it where its source does not list it now.
+    pub(crate) fn of_pending(parts: &'p AgentParts, call: &PlannedCall) -> Option<Self> {
+        let part = parts.tools.iter().find(|part| part.origin == call.origin && part.name == call.source)?;
+        let spec = ToolSpec::new(plain(part, &call.tool));
+        let schema = parts.schemas.of(&spec.input_schema).ok()?;
+        Some(Self { name: call.tool.clone(), spec, part, must_ask: false, schema })
+    }
+
+    /// True if both are of one source.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.part.origin == other.part.origin && self.part.name == other.part.name
+    }
+}
+
+/// What the source of `part` lists, and what it left out.
+async fn list_of(
+    parts: &AgentParts,
+    part: &ToolPart,
+    limit: Option<Duration>,
+) -> (Result<Vec<ToolSpec>, ToolError>, Vec<(String, String)>) {
+    let listed = async { (part.source.list().await, part.source.left_out().await) };
+    let Some(limit) = limit else { return listed.await };
+    match select(pin!(listed), pin!(parts.clock.sleep(limit))).await {
+        Either::Left((listed, _)) => listed,
+        Either::Right(_) => {
+            let message = format!("it did not list its tools within {} s", limit.as_secs_f64());
+            (Err(ToolError::new(ToolErrorKind::TimedOut, message)), Vec::new())
+        }
+    }
 }
 
 /// The call of an action, where a model asks for it by the one tool that others have for all of them:
@@ -295,6 +345,12 @@ fn prefixed(part: &ToolPart, plain: &str) -> String {
         Some(prefix) if !prefix.is_empty() => format!("{prefix}.{plain}"),
         Some(_) | None => plain.to_owned(),
     }
+}
+
+/// The tool `name` of `part`, without the prefix of its source.
+fn plain<'n>(part: &ToolPart, name: &'n str) -> &'n str {
+    let prefix = part.expose.tool_prefix.as_deref().filter(|prefix| !prefix.is_empty());
+    prefix.and_then(|prefix| name.strip_prefix(prefix)?.strip_prefix('.')).unwrap_or(name)
 }
 
 /// The names by which the tool `plain` of `part` is meant. One of a server goes by the server's as well.

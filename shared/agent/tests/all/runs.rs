@@ -1,16 +1,20 @@
 //! Runs of an agent in a world in memory: tools, approvals, questions, sleep, limits.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use async_trait::async_trait;
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
 use dormouse_ports::tool::{
-    Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
+    Effect, InputRequest, Pending, ToolAnnotations, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
+use dormouse_testkit::ManualClock;
+use futures::future::join;
 
 pub(crate) const MATTER: &str = "description: helps";
 const APPROVED: &str = "policy: {approval: {external: [send]}}";
@@ -592,6 +596,62 @@ fn pending_calls_of_one_step_are_waited_for_each_by_itself() {
     bed.pass_days(1);
     let told = contents(&bed.status(&run).completed(), "tool");
     assert_eq!(told, ["error: the tool sent no outcome in time", "looked up"]);
+}
+
+/// How it stands is asked of its source, also while that does not list its tools.
+#[test]
+fn a_pending_call_outlives_a_source_that_cannot_be_listed() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |call| {
+        Ok(match call.pending.as_ref().and_then(serde_json::Value::as_u64) {
+            Some(2) => ToolReply::Done(ToolOutput::text("sent")),
+            polls => ToolReply::Pending(Pending {
+                poll_after: Some(Duration::from_secs(60)),
+                state: json!(polls.map_or(0, |polls| polls + 1)),
+                ..Pending::default()
+            }),
+        })
+    });
+    let mut bed = bed_with(MATTER, &sender("post_send"), &tools, |parts| {
+        parts.tools[0].expose.tool_prefix = Some("post".to_owned());
+    });
+    let run = bed.start("helper", message("write"));
+    assert!(bed.status(&run).is_asleep());
+    tools.unlisted.store(true, Ordering::SeqCst);
+    bed.pass(Duration::from_secs(130));
+    assert!(bed.status(&run).is_asleep(), "it goes on");
+    tools.unlisted.store(false, Ordering::SeqCst);
+    bed.pass(Duration::from_secs(60));
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["sent"]);
+    let made = tools.made();
+    assert_eq!(made.len(), 4, "it is made once, and asked for three times");
+    assert!(made.iter().all(|(name, _)| name == "send"), "without the prefix of its source: {made:?}");
+}
+
+/// A source that says nothing.
+#[derive(Debug)]
+struct Silence;
+
+#[async_trait]
+impl ToolSource for Silence {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        std::future::pending().await
+    }
+
+    async fn call(&self, _: &ToolCall) -> Result<ToolReply, ToolError> {
+        Err(ToolError::permanent("it has no tools"))
+    }
+}
+
+#[test]
+fn a_source_that_says_nothing_does_not_keep_the_tools_of_others_from_being_shown() {
+    let clock = Arc::new(ManualClock::default());
+    let mut shown = parts(MATTER, sender("send"), mailer(), clock.clone());
+    let silence = ToolPart { name: "silence".to_owned(), source: Arc::new(Silence), ..shown.tools[0].clone() };
+    shown.tools.push(silence);
+    let limit = Duration::from_secs(10);
+    let (tools, ()) = futures::executor::block_on(join(shown.offered_tools(limit), async { clock.advance(limit) }));
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["send", "look"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -130,6 +131,8 @@ pub struct Toolbox {
     specs: Vec<ToolSpec>,
     act: Act,
     pub made: Mutex<Vec<ToolCall>>,
+    /// True while nobody can ask it for its tools.
+    pub unlisted: AtomicBool,
 }
 
 impl std::fmt::Debug for Toolbox {
@@ -143,7 +146,7 @@ impl Toolbox {
         specs: Vec<ToolSpec>,
         act: impl Fn(&ToolCall) -> Result<ToolReply, ToolError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { specs, act: Box::new(act), made: Mutex::default() })
+        Arc::new(Self { specs, act: Box::new(act), made: Mutex::default(), unlisted: AtomicBool::default() })
     }
 
     pub fn made(&self) -> Vec<(String, Value)> {
@@ -155,7 +158,10 @@ impl Toolbox {
 #[async_trait]
 impl ToolSource for Toolbox {
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
-        Ok(self.specs.clone())
+        match self.unlisted.load(Ordering::SeqCst) {
+            true => Err(ToolError::transient("no connection")),
+            false => Ok(self.specs.clone()),
+        }
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
