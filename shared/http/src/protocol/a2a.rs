@@ -46,6 +46,8 @@ pub(super) const METHODS: [&str; 2] = ["POST", "OPTIONS"];
 /// The longest that a client waits for its task in one request, and the time that is kept back of a worker's.
 const PATIENCE: Duration = Duration::from_secs(25);
 const TO_END: Duration = Duration::from_secs(3);
+/// Time between the end of a stream and the next one, for who waits for a task.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Errors of JSON-RPC 2.0 §5.1 and of A2A 0.3.0 §8.
 const PARSE: i64 = -32700;
@@ -235,22 +237,41 @@ impl Protocol {
     /// The task of `before` when it has ended or asks, or after a while as it is.
     async fn waited(&self, caller: &Caller, before: Snapshot) -> Result<Value, RpcError> {
         let left = caller.time_left.map_or(PATIENCE, |left| left.saturating_sub(TO_END).min(PATIENCE));
-        if let Ok(mut items) = self.items(caller, &before.id, before.last_event.as_deref()).await {
-            let settles = async {
-                while let Some(item) = items.next().await {
-                    if let StreamItem::Events(events) = item
-                        && events.iter().any(|event| moved_to(event).is_some_and(|status| !is_at_work(status)))
-                    {
-                        return;
-                    }
-                }
-            };
-            match select(Box::pin(settles), self.streaming.admission.clock.sleep(left)).await {
-                Either::Left(_) | Either::Right(_) => {}
-            }
+        let settles = Box::pin(self.settled(caller, &before));
+        match select(settles, self.streaming.admission.clock.sleep(left)).await {
+            Either::Left(_) | Either::Right(_) => {}
         }
         let caller = Caller { now: self.streaming.admission.clock.now(), ..caller.clone() };
         Ok(self.snapshot(&caller, &before.id, before.history).await?.task)
+    }
+
+    /// Waits until the task of `before` has ended or asks, or cannot be followed. A stream that ends before that, as each does
+    /// with what there is where responses are sent whole, is opened again behind its last event.
+    async fn settled(&self, caller: &Caller, before: &Snapshot) {
+        let clock = &self.streaming.admission.clock;
+        let began = clock.monotonic();
+        let mut last_event = before.last_event.clone();
+        loop {
+            let passed = clock.monotonic().saturating_sub(began);
+            let time_left = caller.time_left.map(|left| left.saturating_sub(passed));
+            let caller = Caller { now: clock.now(), time_left, ..caller.clone() };
+            let Ok(mut items) = self.items(&caller, &before.id, last_event.as_deref()).await else { return };
+            while let Some(item) = items.next().await {
+                match item {
+                    StreamItem::Events(events) => {
+                        if events.iter().any(|event| moved_to(event).is_some_and(|status| !is_at_work(status))) {
+                            return;
+                        }
+                        last_event = events.last().map(|event| event.envelope.id.to_string()).or(last_event);
+                    }
+                    StreamItem::Failed { .. } => return,
+                    StreamItem::Text(_) | StreamItem::Heartbeat => {}
+                }
+            }
+            // It counts among the caller's until it is gone.
+            drop(items);
+            clock.sleep(PAUSE).await;
+        }
     }
 
     /// The task as a stream: how it is, and then, if that `is_all` not, what happens to it until it ends or asks.

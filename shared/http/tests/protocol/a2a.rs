@@ -10,7 +10,7 @@ use dormouse_protocol::{EventKind, Operation, Scope};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
-use crate::world::{OVER, SESSION, TASK, World, grant, header, json_of, to_end};
+use crate::world::{LISTENS, OVER, SESSION, TASK, World, grant, header, json_of, to_end};
 
 fn world() -> World {
     World::with(StreamLimits { whole: Some(usize::MAX), ..StreamLimits::default() })
@@ -189,6 +189,57 @@ async fn where_responses_are_sent_whole_there_are_no_streams_and_the_card_says_s
     let (_, card) = json_of(&world.get("/.well-known/agent-card.json").await);
     assert_eq!(card["capabilities"]["streaming"], false);
     assert!(world.desk.calls.lock().unwrap().is_empty(), "nothing was begun");
+}
+
+#[tokio::test]
+async fn a_message_is_answered_with_the_end_of_its_task_where_streams_end_with_what_there_is() {
+    let world = world();
+    let answering = asked(&world, "message/send", message(json!({ "taskId": LISTENS })));
+    let happening = async {
+        let settle = async || {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let number_of_calls = || world.desk.calls.lock().unwrap().len();
+        settle().await;
+        world.append_with(LISTENS, EventKind::TaskStarted, json!({ "status": "WORKING" }));
+        settle().await;
+        let before = number_of_calls();
+        settle().await;
+        assert_eq!(number_of_calls(), before, "nobody asks on while no time passes");
+        world.clock.advance(Duration::from_secs(1));
+        settle().await;
+        assert!(number_of_calls() > before, "it is followed on");
+        *world.desk.has_ended.lock().unwrap() = true;
+        world.append_with(LISTENS, EventKind::TaskCompleted, json!({ "status": "COMPLETED" }));
+        settle().await;
+        world.clock.advance(Duration::from_secs(30));
+    };
+    let (answer, ()) = futures::join!(answering, happening);
+    assert_eq!(answer["result"]["status"]["state"], "completed", "{answer}");
+}
+
+#[tokio::test]
+async fn a_message_whose_task_goes_on_is_answered_as_it_is_after_a_while() {
+    let world = world();
+    world.append_with(LISTENS, EventKind::TaskStarted, json!({ "status": "WORKING" }));
+    let began = world.now();
+    let answering = async {
+        let answer = asked(&world, "message/send", message(json!({ "taskId": LISTENS }))).await;
+        (answer, world.now().duration_since(began).as_secs())
+    };
+    let happening = async {
+        for _ in 0..30 {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            world.append(LISTENS, EventKind::AgentMessage);
+            world.clock.advance(Duration::from_secs(1));
+        }
+    };
+    let ((answer, waited), ()) = futures::join!(answering, happening);
+    assert_eq!((&answer["result"]["status"]["state"], waited), (&json!("working"), 25), "{answer}");
 }
 
 #[tokio::test]

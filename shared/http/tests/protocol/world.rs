@@ -33,6 +33,8 @@ pub(crate) const SESSION: &str = "session_1";
 pub(crate) const TASK: &str = "task_1";
 /// A task that has ended.
 pub(crate) const OVER: &str = "task_2";
+/// A task that takes messages, and ends when a test says so.
+pub(crate) const LISTENS: &str = "task_3";
 
 /// Documents and streams in memory, only as far as the protocol's way in reads them.
 #[derive(Default)]
@@ -128,6 +130,8 @@ impl Records for Shelf {
 pub(crate) struct Desk {
     shelf: Arc<Shelf>,
     pub(crate) calls: Mutex<Vec<Call>>,
+    /// True once the task [`LISTENS`] has ended.
+    pub(crate) has_ended: Mutex<bool>,
 }
 
 #[async_trait]
@@ -142,7 +146,8 @@ impl Operations for Desk {
             Operation::ListConnectors => futures::future::pending().await,
             Operation::GetSession if session == SESSION => Ok(CallAnswer::Json(200, json!({"id": SESSION}))),
             Operation::GetTask if task.starts_with("task_") => {
-                let status = if task == OVER { "COMPLETED" } else { "WORKING" };
+                let has_ended = task == OVER || (task == LISTENS && *self.has_ended.lock().unwrap());
+                let status = if has_ended { "COMPLETED" } else { "WORKING" };
                 Ok(CallAnswer::Json(200, json!({"id": task, "session_id": SESSION, "status": status})))
             }
             Operation::ListTaskEvents | Operation::StreamEvents => {
@@ -156,6 +161,7 @@ impl Operations for Desk {
                 page.truncate(limit);
                 Ok(CallAnswer::Json(200, json!(List::page(page, next))))
             }
+            Operation::AppendTaskMessage if task == LISTENS => Ok(CallAnswer::Json(202, json!({"id": "message_1"}))),
             Operation::ListArtifacts => Ok(CallAnswer::Json(200, json!({"data": []}))),
             Operation::DownloadArtifactContent => {
                 Ok(CallAnswer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
@@ -270,7 +276,7 @@ impl World {
         let shelf = Arc::new(Shelf::default());
         let clock = Arc::new(ManualClock::default());
         let notifier = AppendNotifier::default();
-        let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default() });
+        let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default(), has_ended: Mutex::default() });
         let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
         shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
         let wire = ProtocolConfig { commands, ..wire(&shelf, &notifier, limits, serves) };
