@@ -138,6 +138,10 @@ pub struct CommandOutcome {
     pub stdout: Captured,
     /// Output that it wrote to its standard error output.
     pub stderr: Captured,
+    /// Limits that held for it, which are lower than those that it was given where its machine has less. `None` from a
+    /// function of an earlier build, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<CommandLimits>,
 }
 
 /// One output of a command.

@@ -76,7 +76,8 @@ pub(super) async fn run(
         finish(reader).await;
     }
     let end = if namespace.is_empty() { end? } else { of_first(end?) };
-    Ok(CommandOutcome { end, stdout: stdout.captured(), stderr: stderr.captured() })
+    let limits = Some(command.limits);
+    Ok(CommandOutcome { end, stdout: stdout.captured(), stderr: stderr.captured(), limits })
 }
 
 /// Waits for the end of the command, or brings it about; nothing of it runs afterwards.

@@ -54,8 +54,9 @@ pub(crate) fn left(clock: &dyn Clock, call: &ToolCall) -> Result<Duration, ToolE
     if left.is_zero() { Err(wrong("there is no time left to run a command")) } else { Ok(left) }
 }
 
-/// The outcome of a command, for a model.
-pub(crate) fn told(outcome: &CommandOutcome, limits: &CommandLimits) -> String {
+/// The outcome of a command, for a model. It was given the limits `asked`, and maybe lower ones held.
+pub(crate) fn told(outcome: &CommandOutcome, asked: &CommandLimits) -> String {
+    let limits = outcome.limits.as_ref().unwrap_or(asked);
     let end = match outcome.end {
         CommandEnd::Exited { status: 0 } => None,
         CommandEnd::Exited { status } => Some(format!("the command ended with status {status}")),
@@ -84,4 +85,38 @@ pub(crate) fn told(outcome: &CommandOutcome, limits: &CommandLimits) -> String {
     };
     let parts = [end.unwrap_or_default(), stdout, stderr];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::execution::Captured;
+
+    use super::*;
+
+    #[test]
+    fn limits_that_held_are_told() {
+        let asked = CommandLimits { time: Duration::from_secs(600), ..CommandLimits::default() };
+        let held = CommandLimits { time: Duration::from_secs(290), memory: 704 << 20, ..asked };
+        for (end, expected) in [
+            (CommandEnd::TimedOut, "the command was ended after 290 seconds"),
+            (CommandEnd::TooMuchMemory, "the command was ended: it took more than 738197504 bytes of memory"),
+            (CommandEnd::TooManyProcesses, "the command was ended: it started more than 256 processes"),
+        ] {
+            let (stdout, stderr) = (Captured::default(), Captured::default());
+            let outcome = CommandOutcome { end, stdout, stderr, limits: Some(held) };
+            assert_eq!(told(&outcome, &asked), expected);
+        }
+    }
+
+    #[test]
+    fn where_nobody_tells_which_limits_held_those_of_the_command_are_told() {
+        let earlier = json!({
+            "end": { "end": "too_much_memory" },
+            "stdout": { "text": "", "bytes": 0 },
+            "stderr": { "text": "", "bytes": 0 }
+        });
+        let outcome: CommandOutcome = serde_json::from_value(earlier).expect("an outcome");
+        let asked = CommandLimits { memory: 1 << 20, ..CommandLimits::default() };
+        assert_eq!(told(&outcome, &asked), "the command was ended: it took more than 1048576 bytes of memory");
+    }
 }
