@@ -160,7 +160,7 @@ impl Harness {
         id: &InvocationId,
         generation: Option<u64>,
     ) -> Result<Option<TurnOutcome>, TurnError> {
-        take_over(&self.0, id, generation).await
+        take_over(&self.0, id, generation, self.0.budget(None)).await
     }
 
     /// Ends the invocation `id` for good. The one commit that cancels it also ends its wait, so that no signal, timer

@@ -18,12 +18,19 @@ use dormouse_tests::{Stage, diagnose, map};
 use serde_json::json;
 
 fn asking() -> Arc<CompiledGraph> {
+    asking_by(SignalDescriptor::new("s1"))
+}
+
+fn asking_by(wait: SignalDescriptor) -> Arc<CompiledGraph> {
     let schema = StateSchema::new()
         .field("answer", Field::new(FieldType::Str, ""))
         .field("done", Field::new(FieldType::Bool, false));
     let graph = GraphBuilder::new("asking", schema)
         .entry("ask")
-        .function("ask", |_| async { Err(suspend(SignalDescriptor::new("s1")).await) })
+        .function("ask", move |_| {
+            let wait = wait.clone();
+            async move { Err(suspend(wait).await) }
+        })
         .function("settle", |_| async { Ok(Update::none().with("done", true)) })
         .edge("ask", "settle")
         .edge("settle", END);
@@ -227,4 +234,21 @@ async fn a_claim_outlives_its_turn_by_a_margin_for_clocks() {
     let answer = Transmission::signal("s1", map(json!({ "answer": "yes" })));
     assert!(matches!(harness.turn(answer).await.outcome, TurnOutcome::Completed(_)));
     assert_eq!(*asked.1.lock().unwrap(), [config.turn_budget + config.lease_margin]);
+}
+
+#[tokio::test]
+async fn a_worker_with_little_time_that_takes_over_at_a_deadline_claims_for_no_longer_than_it_has() {
+    let stage = Stage::default();
+    let hour = SignalDescriptor::new("s1").with("timeout", json!({ "after": "PT1H", "then": "fail" }));
+    let asked = Arc::new(Asked(stage.store.clone(), Mutex::default()));
+    let harness = stage.harness_on(asked.clone().turns(), Mode::Stateless, [asking_by(hour)]);
+    let start = FreshTurn { invocation_id: Some("i1".into()), ..FreshTurn::new("asking", map(json!({}))) };
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    stage.die_holding("i1", map(json!({ "answer": "yes" }))).await;
+    stage.clock.advance(Duration::from_secs(3601));
+    asked.1.lock().unwrap().clear();
+    let left = Duration::from_secs(4);
+    let due = Transmission { time_left: Some(left), ..Transmission::due("i1", 1, None) };
+    assert!(matches!(harness.turn(due).await.outcome, TurnOutcome::Completed(_)));
+    assert_eq!(*asked.1.lock().unwrap(), [left + harness.config().lease_margin]);
 }

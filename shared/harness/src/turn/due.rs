@@ -44,7 +44,8 @@ pub(super) async fn fall_due(
         return Ok(stale);
     }
     if !record.paused.has_paused() {
-        return Ok(take_over(worker, &record.paused.invocation_id, Some(BEFORE_FIRST_PAUSE)).await?.unwrap_or(stale));
+        let taken = take_over(worker, &record.paused.invocation_id, Some(BEFORE_FIRST_PAUSE), budget).await?;
+        return Ok(taken.unwrap_or(stale));
     }
     // A timer may be ahead of our clock: what it was set for has passed.
     let mut passed = meant.map_or(Timestamp::MAX, |meant| meant.max(worker.now()));
@@ -61,10 +62,10 @@ pub(super) async fn fall_due(
                 let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
                 return deliver(worker, delivery).await;
             }
-            DueAction::Fail => return time_out(worker, *record, due.at).await,
+            DueAction::Fail => return time_out(worker, *record, due.at, budget).await,
             DueAction::Announce(ref announcement) => {
                 if matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)) {
-                    return finish_accepted(worker, &record).await;
+                    return finish_accepted(worker, &record, budget).await;
                 }
                 announce(worker, &record.paused, &due, announcement).await?;
                 match advance(worker, &record.paused).await? {
@@ -133,9 +134,14 @@ async fn register_next(worker: &Worker, paused: PausedInvocation) -> Result<Turn
 }
 
 /// Ends a pause for which no signal came in time. One that was accepted in time stands, even if its worker died.
-async fn time_out(worker: &Worker, record: InvocationRecord, due_at: Timestamp) -> Result<TurnOutcome, TurnError> {
+async fn time_out(
+    worker: &Worker,
+    record: InvocationRecord,
+    due_at: Timestamp,
+    budget: Budget<'_>,
+) -> Result<TurnOutcome, TurnError> {
     if matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)) {
-        return finish_accepted(worker, &record).await;
+        return finish_accepted(worker, &record, budget).await;
     }
     let id = record.paused.invocation_id.clone();
     let message = match record.paused.fan_in.as_ref().map(|fan_in| fan_in.missing().collect::<Vec<_>>().join(", ")) {
@@ -150,8 +156,12 @@ async fn time_out(worker: &Worker, record: InvocationRecord, due_at: Timestamp) 
 }
 
 /// A signal came in time: its delivery is under way, or is taken over from a worker that died.
-async fn finish_accepted(worker: &Worker, record: &InvocationRecord) -> Result<TurnOutcome, TurnError> {
-    let taken = take_over(worker, &record.paused.invocation_id, Some(record.paused.generation)).await?;
+async fn finish_accepted(
+    worker: &Worker,
+    record: &InvocationRecord,
+    budget: Budget<'_>,
+) -> Result<TurnOutcome, TurnError> {
+    let taken = take_over(worker, &record.paused.invocation_id, Some(record.paused.generation), budget).await?;
     taken.ok_or_else(|| {
         let message = "a signal that came in time is being delivered";
         TurnError::new(Category::ResumeInProgress, message).of(&record.paused.invocation_id)

@@ -19,8 +19,8 @@ pub(crate) async fn take_over(
     worker: &Worker,
     id: &InvocationId,
     generation: Option<u64>,
+    budget: Budget<'_>,
 ) -> Result<Option<TurnOutcome>, TurnError> {
-    let budget = worker.budget(None);
     let request = takeover_of(worker, id, generation, budget);
     match worker.records.claim(&request).await.map_err(store_failed)? {
         ClaimOutcome::Granted(record) if !record.paused.has_begun() => {
