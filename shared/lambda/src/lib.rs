@@ -19,6 +19,7 @@ mod serve;
 mod sockets;
 mod streaming;
 mod streams;
+mod tasks;
 pub mod telemetry;
 mod workers;
 mod workspaces;

@@ -32,11 +32,12 @@ pub(crate) struct PiecewiseResponse {
 }
 
 /// Serves events until Lambda ends the process: `handler` is given the event and its deadline, in milliseconds since
-/// the epoch.
+/// the epoch. Behind each response, and before the next event is asked for, `settle` is awaited: whoever asks is frozen
+/// until there is one.
 ///
 /// # Errors
 /// When the Runtime API cannot be reached, or speaks otherwise than documented.
-pub(crate) async fn serve<H, F>(handler: H) -> Result<(), BoxError>
+pub(crate) async fn serve<H, F>(handler: H, settle: impl AsyncFn()) -> Result<(), BoxError>
 where
     H: Fn(Value, u64) -> F,
     F: Future<Output = Result<PiecewiseResponse, Diagnostic>>,
@@ -63,6 +64,7 @@ where
         };
         // The Runtime API answers once the response has been sent to its end, or its client has left.
         client.call(request).await?.into_body().collect().await?;
+        settle().await;
     }
 }
 
