@@ -162,6 +162,12 @@ class Policies(unittest.TestCase):
         for role in of_type("AWS::IAM::Role"):
             self.assertLessEqual(sum(role in named(one["Roles"]) for one in MANAGED.values()), 10, role)
 
+    def test_who_signs_for_files_is_told_whether_there_are_some(self):
+        """S3 tells it to who may list the bucket; a condition on what is listed is about no read."""
+        statements = {one["Sid"]: one for one in POLICIES["CallsOfTools"]["PolicyDocument"]["Statement"]}
+        self.assertEqual(statements["SeeWhatIsThere"]["Action"], "s3:ListBucket")
+        self.assertNotIn("Condition", statements["SeeWhatIsThere"])
+
 
 if __name__ == "__main__":
     unittest.main()
