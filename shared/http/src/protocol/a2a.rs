@@ -146,6 +146,14 @@ struct Caller {
     request_id: String,
 }
 
+impl Caller {
+    /// The same caller at `now`, with the time that its worker has left then.
+    fn at(&self, now: Timestamp) -> Self {
+        let passed = Duration::try_from(now.duration_since(self.now)).unwrap_or_default();
+        Self { now, time_left: self.time_left.map(|left| left.saturating_sub(passed)), ..self.clone() }
+    }
+}
+
 impl Protocol {
     /// Answers a request of A2A.
     ///
@@ -236,25 +244,22 @@ impl Protocol {
 
     /// The task of `before` when it has ended or asks, or after a while as it is.
     async fn waited(&self, caller: &Caller, before: Snapshot) -> Result<Value, RpcError> {
+        let clock = &self.streaming.admission.clock;
+        let caller = caller.at(clock.now());
         let left = caller.time_left.map_or(PATIENCE, |left| left.saturating_sub(TO_END).min(PATIENCE));
-        let settles = Box::pin(self.settled(caller, &before));
-        match select(settles, self.streaming.admission.clock.sleep(left)).await {
+        match select(Box::pin(self.settled(&caller, &before)), clock.sleep(left)).await {
             Either::Left(_) | Either::Right(_) => {}
         }
-        let caller = Caller { now: self.streaming.admission.clock.now(), ..caller.clone() };
-        Ok(self.snapshot(&caller, &before.id, before.history).await?.task)
+        Ok(self.snapshot(&caller.at(clock.now()), &before.id, before.history).await?.task)
     }
 
     /// Waits until the task of `before` has ended or asks, or cannot be followed. A stream that ends before that, as each does
     /// with what there is where responses are sent whole, is opened again behind its last event.
     async fn settled(&self, caller: &Caller, before: &Snapshot) {
         let clock = &self.streaming.admission.clock;
-        let began = clock.monotonic();
         let mut last_event = before.last_event.clone();
         loop {
-            let passed = clock.monotonic().saturating_sub(began);
-            let time_left = caller.time_left.map(|left| left.saturating_sub(passed));
-            let caller = Caller { now: clock.now(), time_left, ..caller.clone() };
+            let caller = caller.at(clock.now());
             let Ok(mut items) = self.items(&caller, &before.id, last_event.as_deref()).await else { return };
             while let Some(item) = items.next().await {
                 match item {
