@@ -31,7 +31,9 @@ const MOST_IN_ALL: usize = 64;
 pub(crate) fn limit(parts: &AgentParts, run: &AgentRun, calls: &mut [PlannedCall]) {
     let most = parts.agent.policy.max_concurrent_subagents.unwrap_or(MOST_OPEN);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let mut open = run.dormouse_children.iter().filter(|child| !child.ended).count();
+    // Where calls are planned no call of an earlier step is open: nobody waits any more for the other agents of the run, also
+    // for one of which it is not known whether it was asked, or how it ended.
+    let mut open = run.in_background().count();
     let mut all = run.dormouse_children.len();
     let asks = |call: &&mut PlannedCall| {
         call.origin == ToolOrigin::Agent && call.tool == ASK && !matches!(call.status, CallStatus::Answered { .. })

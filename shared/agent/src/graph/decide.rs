@@ -74,8 +74,10 @@ pub(crate) async fn decide(
     run.usage = run.usage.with(says.usage);
     calls.iter().for_each(|call| settle_child(&invocation, &mut run, call));
     run.calls = calls;
-    if let (Some(since), None) = (asked_since, time::asked_since(&run.calls)) {
-        let elapsed = parts.clock.now().duration_since(since).as_millis();
+    if let Some(since) = asked_since {
+        // From where on agents still work is counted when that has ended.
+        let still = time::asked_since(&run.calls).unwrap_or_else(|| parts.clock.now());
+        let elapsed = still.duration_since(since).as_millis();
         run.usage.active_ms += u64::try_from(elapsed).unwrap_or_default();
     }
     let results = if stops {

@@ -28,7 +28,7 @@ use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, invocation, key, settle, signal};
 use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, TerminalReason};
-use super::time::{Bound, CallTime, is_over, spend, used};
+use super::time::{Bound, CallTime, asked_since, is_over, spend, used};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
 use crate::workspace::ToolOrigin;
@@ -95,7 +95,10 @@ pub(crate) async fn act(
     });
     let began = parts.clock.monotonic();
     let mut ran = unless_canceled(&*parts.clock, join_all(work)).await?;
-    run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
+    // While agents work that were asked before, the time is counted as theirs.
+    if asked_since(&run.calls).is_none() {
+        run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
+    }
     if ran.iter().any(|one| one.is_last) {
         // What such a call had left to tell what came of it is no time for one more answer of the model.
         spend(parts, &mut run.usage);

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
+use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use async_trait::async_trait;
 use dormouse::testing::{Invocation, Status, TestBed};
 use dormouse::{Agents, Map, Outside, json};
 use dormouse_agent::graph::{self, AgentParts, Colleague, Colleagues};
 use dormouse_agent::workspace::AgentMode;
 use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
+use dormouse_ports::tool::{Effect, ToolError, ToolErrorKind};
+use dormouse_ports::{ChildError, ChildRuns, ChildStanding, ChildStart, InvocationId};
 use serde_json::Value;
 
 fn nothing() -> Arc<Toolbox> {
@@ -123,6 +126,59 @@ fn more_agents_than_may_be_asked_at_a_time_are_refused_to_the_model() {
     let run = bed.start("lead", message("go"));
     assert!(last(&bed, &run).contains("2 agents are asked at a time at most"), "{}", last(&bed, &run));
     assert_eq!(scout.calls(), 2);
+}
+
+/// Runs agents, but for the first one, which is not begun, and the second, of which is not told how it stands.
+#[derive(Debug)]
+struct Flaky {
+    runs: Arc<dyn ChildRuns>,
+    begun: AtomicUsize,
+    looks: AtomicUsize,
+}
+
+#[async_trait]
+impl ChildRuns for Flaky {
+    async fn begin(&self, start: ChildStart) -> Result<(), ChildError> {
+        match self.begun.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(ChildError { message: "the store is away".to_owned(), transient: true }),
+            _ => self.runs.begin(start).await,
+        }
+    }
+
+    async fn look(&self, id: &InvocationId) -> Result<ChildStanding, ChildError> {
+        match self.looks.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(ChildError { message: "the store is slow".to_owned(), transient: true }),
+            _ => self.runs.look(id).await,
+        }
+    }
+
+    async fn cancel(&self, id: &InvocationId, reason: &str) -> Result<(), ChildError> {
+        self.runs.cancel(id, reason).await
+    }
+}
+
+#[test]
+fn an_agent_that_could_not_be_asked_keeps_no_other_one_from_being_asked() {
+    let lead = ScriptedModel::new(|request| {
+        let results = results(request);
+        let prompt = json!({ "prompt": format!("look {}", results.len()) });
+        Ok(match results.len() {
+            0..3 => calls(&[(&format!("c{}", results.len()), "SubAgent", prompt)]),
+            _ => says(&results.join("|")),
+        })
+    });
+    let mut bed = bed(&lead, &answers(), |parts| {
+        parts.agent.policy.max_concurrent_subagents = Some(1);
+        let runs = parts.colleagues.runs.take().expect("it runs others");
+        let flaky = Flaky { runs, begun: AtomicUsize::new(0), looks: AtomicUsize::new(0) };
+        parts.colleagues.runs = Some(Arc::new(flaky));
+    });
+    let run = bed.start("lead", message("go"));
+    let told = last(&bed, &run);
+    let told: Vec<&str> = told.split('|').collect();
+    assert_eq!(told[0], "error: the store is away; it may work later");
+    assert_eq!(told[1], "error: the store is slow; it may work later");
+    assert!(told[2].starts_with("found for look 2\n"), "{told:?}");
 }
 
 #[test]
@@ -329,6 +385,39 @@ fn the_waits_of_a_run_for_agents_in_the_background_are_counted_together() {
     assert_eq!(state["usage"].get("waits_since"), None);
     let ended: Vec<_> = state_children(&state).iter().map(|child| child["ended"] == true).collect();
     assert_eq!((ended, canceled(&bed)), (vec![true, false], 1), "who has ended is not canceled");
+}
+
+#[test]
+fn the_time_for_which_agents_work_that_were_asked_one_behind_the_other_is_counted_once() {
+    let lead = ScriptedModel::new(|_| {
+        let ask = json!({ "prompt": "look" });
+        Ok(calls(&[("a", "SubAgent", ask.clone()), ("b", "send", json!({ "to": "ada" })), ("c", "SubAgent", ask)]))
+    });
+    // They rest for longer than the run may take.
+    let scout = ScriptedModel::new(|_| {
+        let mut error = ModelError::new(ModelErrorCategory::Unavailable, "busy");
+        error.retry_after = Some(Duration::from_secs(6 * 60 * 60));
+        Err(error)
+    });
+    let mut bed = bed(&lead, &scout, |parts| {
+        parts.agent.policy.run_timeout_seconds = Some(3600);
+        parts.agent.policy.parallel_tool_calls = Some(false);
+        parts.tools[0].source = Toolbox::new(vec![tool("send", Effect::Manual)], |_| {
+            Err(ToolError::new(ToolErrorKind::TimedOut, "nothing is known").maybe_done())
+        });
+    });
+    let run = bed.start("lead", message("go"));
+    assert_eq!(scout.calls(), 1, "the second one is asked behind the mail, of which a person is asked");
+    bed.pass(Duration::from_secs(100));
+    bed.answer(&run, json!({ "decision": "skip" })).unwrap();
+    assert_eq!(scout.calls(), 2);
+    // The run looks for each of them every quarter of an hour, at other instants.
+    bed.pass(Duration::from_secs(3499));
+    assert!(bed.status(&run).is_asleep());
+    bed.pass(Duration::from_secs(1));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["usage"]["active_ms"]), (&json!("time"), &json!(3_600_000)));
+    assert_eq!((lead.calls(), canceled(&bed)), (1, 2));
 }
 
 /// Agents of which `first` hands its run over to `second`, which asks `scout` in the background and waits; `change` is
