@@ -342,7 +342,8 @@ async fn compact(
         false if summary.trim().is_empty() => Some("the model gave no summary"),
         false => is_longer(summary).then_some("the model's summary is longer than what it stands for"),
     };
-    let time = CallTime::of(parts, &run.usage, parts.model.timeout);
+    let behind = parts.time_of_hooks(&[HookEvent::AfterContextCompact]);
+    let time = CallTime::of(parts, &run.usage, parts.model.timeout, behind);
     let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;

@@ -24,6 +24,7 @@ use super::model::millis;
 use super::open::misfit;
 use super::parts::AgentParts;
 use super::run::RunUsage;
+use super::time::CallTime;
 use super::watch::unless_canceled;
 use crate::names::slip_of;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
@@ -144,11 +145,11 @@ async fn answered(parts: &AgentParts, hook: &HookPart, envelope: &Value) -> Resu
     let Some(handler) = &hook.handler else {
         return Err(HookFailure("it cannot be handled here".to_owned()));
     };
-    let limit = Duration::from_secs(hook.definition.timeout_seconds);
-    match select(handler.handle(envelope), pin!(parts.clock.sleep(limit))).await {
+    let time = CallTime::of_hook(parts, Duration::from_secs(hook.definition.timeout_seconds));
+    match select(handler.handle(envelope), pin!(parts.clock.sleep(time.limit))).await {
         // What a handler complains of is kept with the run, which has no room for all of it.
         Either::Left((answer, _)) => answer.map_err(|HookFailure(complaint)| HookFailure(cut(&complaint))),
-        Either::Right(_) => Err(HookFailure(format!("it did not answer within {} seconds", limit.as_secs()))),
+        Either::Right(_) => Err(HookFailure(format!("it did not answer within {}", time.words()))),
     }
 }
 

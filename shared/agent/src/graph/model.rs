@@ -41,6 +41,9 @@ const HEEDED: Duration = Duration::from_secs(10);
 /// The longest one through which a run sleeps.
 const LONGEST_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The events of hooks that may run behind an answer of the model in the node that asked for it.
+const BEHIND: [HookEvent; 3] = [HookEvent::AfterModelCall, HookEvent::BeforeToolDispatch, HookEvent::RunCompleted];
+
 /// Asks the model for the next step.
 pub(crate) async fn think(
     parts: &AgentParts,
@@ -200,7 +203,8 @@ fn uncounted(parts: &AgentParts, run: &AgentRun, response: &Response) {
 /// Asks, and waits for the answer as long as the run and the turn have time.
 async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionRequest) -> Result<Asked, NodeError> {
     let options = options(parts, &invocation()?, run.steps);
-    let time = CallTime::of(parts, &run.usage, Duration::MAX);
+    let behind = parts.time_of_hooks(&BEHIND);
+    let time = CallTime::of(parts, &run.usage, Duration::MAX, behind);
     let over = async {
         match time.bound {
             Bound::Own => futures::future::pending().await,

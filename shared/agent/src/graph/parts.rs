@@ -85,6 +85,15 @@ impl AgentParts {
         hooks.map(|hook| if hook.handler.asks_model() { 2 } else { 1 }).sum()
     }
 
+    /// Time that the hooks at `events` may take, one after the other.
+    pub(crate) fn time_of_hooks(&self, events: &[HookEvent]) -> Duration {
+        let seconds = |event: &HookEvent| -> u64 {
+            let hooks = self.hooks.iter().map(|hook| &hook.definition);
+            hooks.filter(|hook| hook.events.contains(event)).map(|hook| hook.timeout_seconds).sum()
+        };
+        Duration::from_secs(events.iter().map(seconds).sum())
+    }
+
     /// The calls of which what came of them, and of the hooks behind them, is recorded in one commit.
     pub(crate) fn calls_at_once(&self) -> usize {
         calls_with(self.entries_at(HookEvent::AfterToolDispatch))

@@ -1,4 +1,4 @@
-//! The time that a call may take: its own, or less where less is left to its run or to the turn that makes it.
+//! The time that a call or a hook may take: its own, or less where less is left to its run or to the turn that makes it.
 
 use std::time::Duration;
 
@@ -7,10 +7,16 @@ use jiff::Timestamp;
 
 use super::parts::AgentParts;
 use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage};
-use crate::workspace::ToolOrigin;
+use crate::workspace::{HookEvent, ToolOrigin};
 
 /// Time of a turn that is kept for the commit of what came of a call.
 const RESERVE: Duration = Duration::from_secs(1);
+
+/// The part of a turn with so much `left` that is no time of a call: that of the commit, and as much as hooks may take `behind`
+/// the call, though no more than a quarter.
+fn kept_back(left: Duration, behind: Duration) -> Duration {
+    RESERVE.min(left / 4) + behind.min(left / 4)
+}
 
 /// The longest that a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,21 +42,30 @@ pub(crate) enum Bound {
 }
 
 impl CallTime {
-    /// The time of a call that may take `own`, in a run that has used so much.
-    pub(crate) fn of(parts: &AgentParts, usage: &RunUsage, own: Duration) -> Self {
-        let mut time = Self { limit: own, bound: Bound::Own };
-        if let Some(left) = run_left(parts, usage).filter(|left| *left < time.limit) {
-            time = Self { limit: left, bound: Bound::Run };
+    /// The time of a call that may take `own`, in a run that has used so much, where hooks may take so long `behind` it.
+    pub(crate) fn of(parts: &AgentParts, usage: &RunUsage, own: Duration, behind: Duration) -> Self {
+        let own = Self { limit: own, bound: Bound::Own };
+        let in_run = run_left(parts, usage).filter(|left| *left < own.limit);
+        let time = in_run.map_or(own, |limit| Self { limit, bound: Bound::Run });
+        time.in_turn(parts, |left| kept_back(left, behind))
+    }
+
+    /// The time of a hook that may take `own`. How long hooks take counts for no run. However many of them there are, the
+    /// commit behind them has its time.
+    pub(crate) fn of_hook(parts: &AgentParts, own: Duration) -> Self {
+        Self { limit: own, bound: Bound::Own }.in_turn(parts, |_| RESERVE)
+    }
+
+    /// The same, or less where less is left of the turn, without what is `kept` of that.
+    fn in_turn(self, parts: &AgentParts, kept: impl Fn(Duration) -> Duration) -> Self {
+        let Some(turn) = turn_time() else { return self };
+        let left = turn.left(parts.clock.monotonic());
+        let limit = left.saturating_sub(kept(left));
+        if limit >= self.limit {
+            return self;
         }
-        if let Some(turn) = turn_time() {
-            let left = turn.left(parts.clock.monotonic());
-            let limit = left.saturating_sub(RESERVE.min(left / 4));
-            if limit < time.limit {
-                let fresh = left >= turn.longest - turn.longest / 4;
-                time = Self { limit, bound: Bound::Turn { longest: turn.longest, fresh } };
-            }
-        }
-        time
+        let fresh = left >= turn.longest - turn.longest / 4;
+        Self { limit, bound: Bound::Turn { longest: turn.longest, fresh } }
     }
 
     /// The part of it in which a command works that needs the time for `telling` behind that.
@@ -129,6 +144,8 @@ pub(crate) fn waiting(parts: &AgentParts, run: &AgentRun, own: Duration) -> Dura
 pub(crate) fn is_late(parts: &AgentParts) -> bool {
     let now = parts.clock.monotonic();
     let own = parts.agent.policy.tool_timeout_seconds.map_or(parts.limits.tool_timeout, Duration::from_secs);
-    let cuts = |turn: TurnTime| turn.is_half_over(now) && turn.left(now) < own + RESERVE;
+    let behind = parts.time_of_hooks(&[HookEvent::AfterToolDispatch]);
+    let is_short_of = |left: Duration| left.saturating_sub(kept_back(left, behind)) < own;
+    let cuts = |turn: TurnTime| turn.is_half_over(now) && is_short_of(turn.left(now));
     turn_time().is_some_and(|turn| turn.is_short() || cuts(turn))
 }

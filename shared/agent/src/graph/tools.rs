@@ -31,7 +31,7 @@ use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, Termin
 use super::time::{Bound, CallTime, asked_since, is_over, spend, used};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
-use crate::workspace::ToolOrigin;
+use crate::workspace::{HookEvent, ToolOrigin};
 
 /// What is known of a call that was begun and not recorded.
 pub(crate) const WORKER_ENDED: &str = "the worker that began the call ended before it could record what came of it";
@@ -81,6 +81,9 @@ pub(crate) async fn act(
     });
     let idle = runnable.is_empty();
     let step = run.steps;
+    // What came of each of them is shown to hooks before it is recorded.
+    let hooks = parts.time_of_hooks(&[HookEvent::AfterToolDispatch]);
+    let behind = hooks.saturating_mul(u32::try_from(runnable.len()).unwrap_or(u32::MAX));
     let work = runnable.into_iter().map(|(at, call)| {
         let making = Making {
             parts,
@@ -90,6 +93,7 @@ pub(crate) async fn act(
             depth: run.depth(),
             notes: &run.notes,
             usage: &run.usage,
+            behind,
         };
         async move { making.make(at, call).await }
     });
@@ -268,6 +272,8 @@ struct Making<'m> {
     depth: u32,
     notes: &'m Map,
     usage: &'m RunUsage,
+    /// Time that hooks may take behind the calls that are made together.
+    behind: Duration,
 }
 
 impl Making<'_> {
@@ -388,7 +394,7 @@ impl Making<'_> {
             (Some(time), None) | (None, Some(time)) => time,
             (None, None) => self.parts.limits.tool_timeout + telling,
         };
-        CallTime::of(self.parts, self.usage, own)
+        CallTime::of(self.parts, self.usage, own, self.behind)
     }
 
     fn request(

@@ -207,7 +207,7 @@ impl HookHandler for Listening {
 }
 
 /// A hook at `events` that `handler` handles.
-fn hook(name: &str, events: &[HookEvent], handler: Arc<dyn HookHandler>) -> HookPart {
+pub(crate) fn hook(name: &str, events: &[HookEvent], handler: Arc<dyn HookHandler>) -> HookPart {
     let definition = HookDefinition {
         name: name.to_owned(),
         file: format!("{name}.yaml"),

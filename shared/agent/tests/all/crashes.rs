@@ -6,14 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, completed, contents, message, parts, results, says, tool};
+use crate::cast::{
+    Breathing, ScriptedModel, Toolbox, breathe, calls, completed, contents, message, parts, results, says, tool,
+};
+use crate::context::hook;
+use async_trait::async_trait;
 use dormouse_agent::graph::{self, AgentParts};
-use dormouse_agent::workspace::ToolOrigin;
+use dormouse_agent::workspace::{HookEvent, OnHookError, ToolOrigin};
 use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{
     Callback, DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome,
 };
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
 use dormouse_ports::model::{CompletionRequest, Message};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
 use dormouse_ports::{Category, Commit, CommitError, InvocationWrite, Map, TurnStore};
@@ -76,14 +81,14 @@ impl World {
         config: HarnessConfig,
         cast: impl FnOnce(Arc<ManualClock>, Arc<AtomicUsize>) -> (Arc<ScriptedModel>, Arc<Toolbox>),
     ) -> Self {
-        Self::changed(matter, config, |_| {}, cast)
+        Self::changed(matter, config, |_, _| {}, cast)
     }
 
     /// The same with parts that `change` has changed.
     fn changed(
         matter: &str,
         config: HarnessConfig,
-        change: impl FnOnce(&mut AgentParts),
+        change: impl FnOnce(&mut AgentParts, &Arc<ManualClock>),
         cast: impl FnOnce(Arc<ManualClock>, Arc<AtomicUsize>) -> (Arc<ScriptedModel>, Arc<Toolbox>),
     ) -> Self {
         let store = Arc::new(MemoryStore::default());
@@ -93,7 +98,7 @@ impl World {
         let commits = Arc::new(AtomicUsize::new(0));
         let (model, tools) = cast(clock.clone(), recorded.clone());
         let mut parts = parts(matter, model.clone(), tools.clone(), clock.clone());
-        change(&mut parts);
+        change(&mut parts, &clock);
         let graph = graph::graph(parts).expect("a graph");
         let counted = commits.clone();
         let seen = move |commit: &Commit, outcome: &Result<(), CommitError>| {
@@ -356,6 +361,83 @@ async fn a_tool_that_takes_longer_than_a_turn_is_an_error_for_the_model_and_one_
     }
 }
 
+/// A hook that takes its time.
+#[derive(Debug)]
+struct Slow {
+    clock: Arc<ManualClock>,
+    takes: Duration,
+}
+
+#[async_trait]
+impl HookHandler for Slow {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        breathe().await;
+        self.clock.advance(self.takes);
+        breathe().await;
+        Ok(HookAnswer::default())
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_takes_longer_than_a_turn_has_failed_and_nothing_is_done_again() {
+    let withheld =
+        "error: the output is withheld: hook `slow` failed: it did not answer within 24 seconds, which was left";
+    for (on_error, told) in [(OnHookError::Closed, withheld), (OnHookError::Open, "look to \"x\"")] {
+        let hooked = |parts: &mut AgentParts, clock: &Arc<ManualClock>| {
+            let slow = Slow { clock: clock.clone(), takes: Duration::from_secs(40) };
+            let mut slow = hook("slow", &[HookEvent::AfterToolDispatch], Arc::new(slow));
+            slow.definition.timeout_seconds = 60;
+            slow.definition.on_error = on_error;
+            parts.hooks = vec![slow];
+        };
+        let world = World::changed("description: looks", brief(), hooked, |_, _| {
+            let model = ScriptedModel::new(|request| {
+                Ok(match results(request).last() {
+                    None => calls(&[("a", "look", json!({ "to": "x" }))]),
+                    Some(result) => says(result),
+                })
+            });
+            (model, mailer(|_| {}))
+        });
+        let TurnOutcome::Completed(turn) = ended(&world).await else { panic!("it completes") };
+        let said = contents(&turn.state, "assistant").pop().expect("an answer");
+        assert!(said.starts_with(told), "{said}");
+        assert_eq!((world.model.calls(), world.tools.made().len()), (2, 1), "{on_error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_quarter_of_a_turn_is_kept_for_the_hooks_behind_a_model_or_a_tool() {
+    for (who, event) in [("model", HookEvent::AfterModelCall), ("tool", HookEvent::AfterToolDispatch)] {
+        let hooked = |parts: &mut AgentParts, clock: &Arc<ManualClock>| {
+            let takes = Slow { clock: clock.clone(), takes: Duration::from_secs(3) };
+            parts.hooks = vec![hook("slow", &[event], Arc::new(takes))];
+        };
+        let world = World::changed("description: looks", brief(), hooked, |clock, _| {
+            let time = clock.clone();
+            let model = ScriptedModel::new(move |request| {
+                if who == "model" {
+                    time.advance(Duration::from_secs(18));
+                }
+                Ok(match results(request).last() {
+                    None => calls(&[("a", "look", json!({ "to": "x" }))]),
+                    Some(result) => says(result),
+                })
+            });
+            (model, mailer(move |_| clock.advance(Duration::from_secs(18))))
+        });
+        let said = match ended(&world).await {
+            TurnOutcome::Errored(failure) => failure.message,
+            TurnOutcome::Completed(turn) => contents(&turn.state, "assistant").pop().expect("an answer"),
+            other @ (TurnOutcome::Suspended(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. }) => {
+                panic!("it ends, and is not {other:?}")
+            }
+        };
+        assert!(said.contains(&format!("the {who} did not answer within 17.8 seconds")), "{said}");
+        assert_eq!(world.tools.made().len(), usize::from(who == "tool"));
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_must_not_run_twice_has_more_than_half_of_a_turn() {
     let world = World::of("description: sends", brief(), |clock, _| {
@@ -375,7 +457,7 @@ async fn a_call_that_must_not_run_twice_has_more_than_half_of_a_turn() {
 async fn a_command_that_is_ended_because_the_time_of_its_run_is_over_is_the_last_thing_of_the_run() {
     // Of four seconds a command has two, and the rest to tell what came of it.
     for (took, reason, asked) in [(2, "time", 1), (1, "completed", 2)] {
-        let as_command = |parts: &mut AgentParts| {
+        let as_command = |parts: &mut AgentParts, _: &Arc<ManualClock>| {
             parts.tools[0].origin = ToolOrigin::Native;
             parts.agent.tools.native = vec!["look".to_owned()];
         };
