@@ -19,7 +19,7 @@ use super::images;
 use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
-use super::run::{AgentRun, CallStatus, PlannedCall, Thinking};
+use super::run::{AgentRun, CallStatus, ModelRest, PlannedCall, Thinking};
 use super::time::CallTime;
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::{self, unless_canceled};
@@ -47,6 +47,9 @@ pub(crate) enum Asked {
         /// Jobs that ended without an answer so far.
         jobs: u32,
     },
+    /// The job ended since the provider refuses its images: the step is made once more behind this rest, with its hooks, which a
+    /// look runs none of.
+    InWords(ModelRest),
     /// The time of the run, or of the turn, was over before the answer came.
     Cut {
         /// The time that there was.
@@ -169,7 +172,13 @@ async fn look(
             if images::are_refused(parts, &images::taken(parts, run, request), &error) =>
         {
             run.images_refused.clone_from(&parts.model.reference);
-            return begin(parts, provider, (run, (thinking.attempts, thinking.jobs + 1)), request).await;
+            return Ok(Asked::InWords(ModelRest {
+                attempts: thinking.attempts + 1,
+                seconds: 1,
+                message: error.message,
+                jobs: thinking.jobs + 1,
+                ..ModelRest::default()
+            }));
         }
         Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
         Ok(BackgroundStatus::Canceled) => (Err(canceled()), thinking.jobs + 1),

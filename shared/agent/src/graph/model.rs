@@ -125,6 +125,10 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         Asked::Thinking(thinking) => {
             return Ok(asleep(thinking).then(AgentRun::usage.set(run.usage)).then(identity(parts)));
         }
+        Asked::InWords(rest) => {
+            let update = AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake());
+            return Ok(update.then(identity(parts)));
+        }
         Asked::Cut { time, duration_ms } => {
             run.usage.active_ms += duration_ms;
             return cut(parts, &run, time).await.map(|update| update.then(identity(parts)));

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use crate::context::hook;
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse::testing::TestBed;
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts};
+use dormouse_agent::workspace::{HookCapability, HookEvent};
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CallOptions, CompletionRequest, Message, ModelError,
     ModelErrorCategory, ModelIdentity, ModelProvider, Response, StartedJob,
@@ -199,10 +202,13 @@ fn images_that_a_provider_refuses_in_the_background_are_told_in_words_under_anot
     for (when, keys) in
         [(Refuses::AtOnce, ["model-1", "model-1-in-words"]), (Refuses::Later, ["model-1", "model-2-in-words"])]
     {
-        let jobs = Arc::new(PickyJobs { when, keys: Mutex::default() });
+        let jobs = Arc::new(PickyJobs { when, keys: Mutex::default(), asked: Mutex::default() });
         let provider = jobs.clone();
         let (state, _) = looked(vec![vec![image(b"cat")], vec![image(b"dog")]], move |parts| {
             parts.model.background = Some(provider.clone());
+            let mut hook = hook("discreet", &[HookEvent::BeforeModelCall], Arc::new(Discreet));
+            hook.definition.capabilities = [HookCapability::RewriteModelRequest].into();
+            parts.hooks = vec![hook];
         });
         assert_eq!((&state["reason"], &state["images_refused"]), (&json!("completed"), &json!("workspace/main")));
         let begun = jobs.keys.lock().expect("not poisoned").clone();
@@ -211,6 +217,26 @@ fn images_that_a_provider_refuses_in_the_background_are_told_in_words_under_anot
         let of_second = keys.map(|key| format!("2/{key}"));
         assert_eq!(begun[1..3], of_second, "{begun:?}");
         assert_eq!((begun.len(), &*begun[3]), (4, "3/model-1-in-words"), "{begun:?}");
+        for asked in &*jobs.asked.lock().expect("not poisoned") {
+            assert!(asked.contains("[withheld]") && asked.contains("be kind"), "hooks are heard each time: {asked}");
+        }
+    }
+}
+
+/// Has no model see what users say.
+#[derive(Debug)]
+struct Discreet;
+
+#[async_trait]
+impl HookHandler for Discreet {
+    async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
+        let mut messages = envelope["messages"].as_array().cloned().expect("messages");
+        for message in messages.iter_mut().filter(|message| message["role"] == "user") {
+            message["content"] = "[withheld]".into();
+        }
+        let patch = json!({ "additionalContext": "be kind", "patch": { "messages": messages } });
+        let text = json!({ "hookSpecificOutput": patch }).to_string();
+        Ok(HookAnswer { text, ..HookAnswer::default() })
     }
 }
 
@@ -225,12 +251,15 @@ enum Refuses {
 struct PickyJobs {
     when: Refuses,
     keys: Mutex<Vec<String>>,
+    /// The messages of each request.
+    asked: Mutex<Vec<String>>,
 }
 
 #[async_trait]
 impl BackgroundProvider for PickyJobs {
     async fn start(&self, request: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
         self.keys.lock().expect("not poisoned").push(key.to_owned());
+        self.asked.lock().expect("not poisoned").push(json!(request.messages).to_string());
         let shows = !shown(request).is_empty();
         match shows && self.when == Refuses::AtOnce {
             true => Err(refusal()),
