@@ -65,6 +65,11 @@ pub(crate) async fn think(
     if let Some(action) = run.action.clone() {
         return action::run(parts, markers, run, action).await.map(|update| update.then(identity(parts)));
     }
+    // Summaries and hooks may have used up what was left behind the last step.
+    if run.steps > 0 && run.thinking.is_none() && has_spent(parts, &run) {
+        let update = ended(parts, run, TerminalReason::Budget).await?;
+        return Ok(update.then(identity(parts)));
+    }
     run.environment = environment::summary(parts, &run).await.unwrap_or_default();
     let mut found = open::look(parts, &mut run).await?.then(AgentRun::environment.set(run.environment.clone()));
     if parts.remembers && run.steps == 0 {
@@ -98,6 +103,11 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
             Some(Compacted::No { usage, context }) => {
                 run.usage = usage;
                 run.hook_context = gates::told_also(run.hook_context, context);
+                // What it cost is known before the next call. A rest keeps what it was for till the model is asked.
+                if run.rest.is_none() {
+                    let told = AgentRun::hook_context.set(run.hook_context).set(AgentRun::usage, run.usage);
+                    return Ok(told.then(identity(parts)));
+                }
             }
             Some(Compacted::Stopped { reason, usage }) => {
                 run.usage = usage;
@@ -407,17 +417,21 @@ fn concluded(run: AgentRun) -> Update<AgentRun> {
 
 /// The reason for which the run does not go on behind a call.
 pub(super) fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
-    let policy = &parts.agent.policy;
-    if policy.max_total_tokens.is_some_and(|most| run.usage.tokens() >= most)
-        || policy.max_cost.is_some_and(|most| run.usage.cost >= most)
-    {
+    if has_spent(parts, run) {
         return Some(TerminalReason::Budget);
     }
-    let most = policy.max_steps.unwrap_or(parts.limits.max_steps);
+    let most = parts.agent.policy.max_steps.unwrap_or(parts.limits.max_steps);
     if run.steps >= most {
         return Some(TerminalReason::MaxSteps);
     }
     is_over(parts, run).then_some(TerminalReason::Time)
+}
+
+/// True if the run has used up its tokens or its money.
+fn has_spent(parts: &AgentParts, run: &AgentRun) -> bool {
+    let policy = &parts.agent.policy;
+    policy.max_total_tokens.is_some_and(|most| run.usage.tokens() >= most)
+        || policy.max_cost.is_some_and(|most| run.usage.cost >= most)
 }
 
 /// The answer in which a provider refused nothing but the calls: the model is told what is wrong with them.

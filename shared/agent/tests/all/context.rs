@@ -13,9 +13,10 @@ use dormouse_agent::workspace::{HookCapability, HookDefinition, HookEvent, OnHoo
 use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, FreshTurn, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
-use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefinition};
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefinition, HookModelCall};
 use dormouse_ports::model::{
-    CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response, RuntimeConfig,
+    CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, ModelIdentity, Response, RuntimeConfig,
+    Usage,
 };
 use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
 use dormouse_ports::{Category, TurnStore};
@@ -120,6 +121,65 @@ fn a_summary_that_was_not_had_is_asked_for_again_when_the_conversation_has_grown
         assert_eq!(sizes, [7, 8, 9, 10, 11, 12], "{reason}: once a tenth of the window");
         assert!(state["usage"]["summary_from"].as_u64().is_some_and(|from| from > 12_000), "{:?}", state["usage"]);
     }
+}
+
+#[test]
+fn a_summary_that_uses_up_the_budget_of_a_run_is_its_last_call() {
+    for summary in ["LOOKED LOOKED LOOKED LOOKED at x", " "] {
+        let mut ends = BTreeSet::new();
+        for most in 1..8 {
+            let model = ScriptedModel::new(move |request| {
+                if asks_for_summary(request) {
+                    return Ok(says(summary));
+                }
+                let made = results(request).len();
+                Ok(calls(&[(&format!("c{made}"), "look", json!({ "to": "x" }))]))
+            });
+            let used = model.clone();
+            let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+                // Each call takes 110 tokens.
+                let matter = format!("policy: {{max_total_tokens: {}}}", most * 110);
+                let mut parts = parts(&matter, used.clone(), looker(), outside.clock.clone());
+                parts.model.context_window = Some(2000);
+                graph::graph(parts)
+            }));
+            let run = bed.start("helper", message("look"));
+            assert_eq!(bed.status(&run).completed()["reason"], "budget", "{most}: {summary}");
+            assert_eq!(model.calls(), most, "{summary}");
+            ends.insert(asks_for_summary(&model.last()));
+        }
+        assert_eq!(ends.len(), 2, "one of them ended with a summary: {summary}");
+    }
+}
+
+/// Asks a model each time, and lets everything pass.
+#[derive(Debug)]
+struct Asking;
+
+#[async_trait]
+impl HookHandler for Asking {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        let identity =
+            ModelIdentity { system: "scripted".to_owned(), model: "judge".to_owned(), server: String::new() };
+        let usage = Usage { prompt_tokens: Some(100), completion_tokens: Some(10), ..Usage::default() };
+        let model_call = Some(Box::new(HookModelCall { identity, usage, cost: 0.0 }));
+        Ok(HookAnswer { model_call, ..HookAnswer::default() })
+    }
+}
+
+#[test]
+fn a_hook_behind_a_tool_that_uses_up_the_budget_of_a_run_asks_the_last_model() {
+    let model = ScriptedModel::playing(vec![Ok(calls(&[("c1", "look", json!({ "to": "x" }))])), Ok(says("done"))]);
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts("policy: {max_total_tokens: 150}", used.clone(), looker(), outside.clock.clone());
+        parts.hooks = vec![hook("judges", &[HookEvent::AfterToolDispatch], Arc::new(Asking))];
+        graph::graph(parts)
+    }));
+    let run = bed.start("helper", message("look"));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], model.calls()), (&json!("budget"), 1));
+    assert_eq!(contents(&state, "tool").len(), 1, "the conversation is whole");
 }
 
 #[test]
