@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_engine::{NodeError, current, keep_worker, record};
 use dormouse_ports::model::{FinishReason, ToolCall};
 use dormouse_ports::tool::Effect;
-use dormouse_ports::{EntryKind, InvocationId, Map, SignalId};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId};
 use serde_json::Value;
 
 use super::action;
@@ -21,6 +21,13 @@ use crate::workspace::{HookEvent, ToolOrigin};
 
 /// Calls of one step that are made; a pause asks about as many.
 const MOST_CALLS: usize = 25;
+/// Calls of one step of which each has entries of its own: those that are made, and as many that are not. A model that calls
+/// tools without end has its answer recorded all the same.
+const MOST_TOLD: usize = 2 * MOST_CALLS;
+/// Kind of the entry about the calls behind these.
+const CALLS_LEFT_OUT: &str = "dormouse.calls_left_out";
+/// What a model is told of each of them but the first, with which it is told of all.
+const LEFT_OUT: &str = "the call was not made, either";
 
 /// Between the id of a call, which another of its step has as well, and the number that tells them apart.
 const AGAIN: &str = "-again-";
@@ -66,12 +73,15 @@ pub(crate) async fn plan(
             call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
         }
     }
-    for call in &planned {
+    for call in planned.iter().take(MOST_TOLD) {
         record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments, usize::MAX)))?;
+    }
+    if let Some(beyond) = planned.get_mut(MOST_TOLD..).filter(|beyond| !beyond.is_empty()) {
+        leave_out(parts, beyond)?;
     }
     let says = before_tools(parts, tools, &mut planned).await?;
     limit(parts, run, &mut planned);
-    for call in &planned {
+    for call in planned.iter().take(MOST_TOLD) {
         match &call.status {
             CallStatus::NeedsApproval => record(about(EntryKind::ToolApprovalRequired, call))?,
             CallStatus::Answered { text, .. } => {
@@ -85,6 +95,27 @@ pub(crate) async fn plan(
         }
     }
     Ok((planned, says))
+}
+
+/// Answers the calls `beyond` those that have entries of their own, and records them with one.
+fn leave_out(parts: &AgentParts, beyond: &mut [PlannedCall]) -> Result<(), NodeError> {
+    let (count, most) = (beyond.len(), most_calls(parts));
+    let mut text = format!(
+        "{count} calls from this one on were not made: {most} tools can be called at a time. Call in the next step what is \
+         still needed"
+    );
+    let kind = EntryKind::vendor(CALLS_LEFT_OUT).map_err(|error| NodeError::new(error.to_string()))?;
+    record(JournalEntry::new(kind).with("calls", count).with("message", text.as_str()))?;
+    for call in beyond {
+        let text = std::mem::replace(&mut text, LEFT_OUT.to_owned());
+        call.status = CallStatus::Answered { text, is_error: true };
+    }
+    Ok(())
+}
+
+/// The calls of one step that are made: those of which the entries have room, with those of the hooks before them.
+fn most_calls(parts: &AgentParts) -> usize {
+    MOST_CALLS.min(calls_with(parts.entries_at(HookEvent::BeforeToolDispatch)))
 }
 
 /// What a model is told of a call beside which the filter of its provider stopped it.
@@ -147,7 +178,7 @@ fn status(
     planned.tool.clone_from(&tool.name);
     planned.origin = tool.origin();
     planned.effect = tool.spec.effect;
-    let most = MOST_CALLS.min(calls_with(parts.entries_at(HookEvent::BeforeToolDispatch)));
+    let most = most_calls(parts);
     if at >= most {
         return Err(format!("{most} tools can be called at a time: call this one again in the next step"));
     }

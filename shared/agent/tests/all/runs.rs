@@ -414,6 +414,25 @@ fn mistakes_of_a_model_go_back_to_it() {
 }
 
 #[test]
+fn an_answer_with_calls_without_end_is_recorded_and_the_model_is_told_of_them_together() {
+    let model = ScriptedModel::new(|request| {
+        let asked: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
+        let asked: Vec<_> = asked.iter().map(|id| (id.as_str(), "look", json!({ "to": "x" }))).collect();
+        Ok(if results(request).is_empty() { calls(&asked) } else { says("that was too much") })
+    });
+    let tools = mailer();
+    let mut bed = bed(MATTER, &model, &tools);
+    let run = bed.start("helper", message("look everywhere"));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!((model.calls(), tools.made().len()), (2, 25));
+    let told = results(&model.last());
+    assert_eq!((told.len(), &*told[24]), (300, "look to \"x\""), "each call has a result");
+    assert_eq!(told[49], "25 tools can be called at a time: call this one again in the next step");
+    assert!(told[50].starts_with("250 calls from this one on were not made: 25 tools"), "{}", told[50]);
+    assert!(told[51..].iter().all(|told| told == "the call was not made, either"));
+}
+
+#[test]
 fn of_two_tools_of_one_name_the_first_counts() {
     let named = |name: &'static str| {
         Toolbox::new(vec![tool("look", Effect::Safe)], move |_| Ok(ToolReply::Done(ToolOutput::text(name))))
