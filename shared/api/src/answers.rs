@@ -190,7 +190,7 @@ impl Api {
             return Err(asks_otherwise(&paused));
         }
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
-        let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
+        let payload = answer_payload(&paused, kind, &message, &call.actor.name)?;
         if is_of_another(&paused.descriptor, part, &payload) {
             let message =
                 "`digest` is that of another call than the one that is asked about: look at the question again";
@@ -256,12 +256,68 @@ fn part_of<'f>(fan_in: &'f FanIn, message: &MessageInput) -> Result<&'f str, Pro
     if fan_in.has_answered(part) { Err(conflict("this part has been answered already")) } else { Ok(part) }
 }
 
-/// Answer in `message` for a task that waits for `descriptor`: the payload of the signal. `actor` is the name of the
-/// actor that answers.
+/// Answer in `message` for the invocation that is `paused`: the payload of the signal. `actor` is the name of the actor
+/// that answers.
 ///
 /// # Errors
-/// `invalid_request` when it holds nothing that is waited for.
+/// `invalid_request` when it holds nothing that is waited for, and for a yes or no where no person is asked and the pause
+/// does not say what these mean: it would be taken for the outcome that is waited for.
 pub fn answer_payload(
+    paused: &PausedInvocation,
+    kind: TaskMessageKind,
+    message: &MessageInput,
+    actor: &str,
+) -> Result<Map, ProtocolError> {
+    if kind == TaskMessageKind::ToolConfirmation && !takes_yes_or_no(paused) {
+        return Err(asks_nobody(paused));
+    }
+    payload_for(&paused.descriptor, kind, message, actor)
+}
+
+/// True if a plain yes or no may answer `paused`: a person is asked, or the pause says what these mean.
+fn takes_yes_or_no(paused: &PausedInvocation) -> bool {
+    let kind = text(&paused.descriptor, "kind").unwrap_or_default();
+    let answers = paused.descriptor.metadata.as_ref().and_then(|metadata| metadata.get("answers"));
+    let is_named = |verdict: &str| answers.is_some_and(|answers| answers.get(verdict).is_some());
+    let accepts = AnswerRule::of(&paused.descriptor).is_ok_and(|rule| rule.names("approved"));
+    is_named("approved") || is_named("denied") || accepts || PERMISSIONS.contains(&kind) || asks_person(paused)
+}
+
+/// The refusal of a yes or no to `paused`, which asks no person; it says what is waited for, and the answer to give.
+fn asks_nobody(paused: &PausedInvocation) -> ProtocolError {
+    let message = format!(
+        "no person is asked here: it waits for {}, and a yes or no is no answer to that. To answer in its place give the \
+         outcome as a JSON object, as in `dormouse answer {} '{{...}}'`",
+        awaited(paused),
+        paused.invocation_id
+    );
+    ProtocolError::invalid("message.parts", message)
+}
+
+/// What ends the wait of `paused`, in words.
+fn awaited(paused: &PausedInvocation) -> String {
+    let metadata = paused.descriptor.metadata.as_ref();
+    let calls = metadata.and_then(|metadata| metadata.get("calls")?.as_object());
+    let mut tools = calls.into_iter().flat_map(Map::values).filter_map(|call| call.get("tool")?.as_str());
+    let first = tools.next();
+    match text(&paused.descriptor, "kind").unwrap_or_default() {
+        _ if paused.wake.event.is_some() => "an event".to_owned(),
+        "job" => match (first, tools.count()) {
+            (Some(tool), 0) => format!("the outcome of `{tool}`"),
+            (Some(tool), others) => format!("the outcomes of `{tool}` and of {others} more"),
+            (None, _) => "the outcome of a job".to_owned(),
+        },
+        "event" => "an event".to_owned(),
+        "agents" => "the agents that it asked".to_owned(),
+        "model" => "its model".to_owned(),
+        "reminder" | "rest" | "timer" => "a time".to_owned(),
+        "webhook" => "the receiver of a webhook".to_owned(),
+        _ => format!("the signal `{}`", paused.descriptor.signal_id.origin().1),
+    }
+}
+
+/// Answer in `message` to what waits for `descriptor`.
+fn payload_for(
     descriptor: &SignalDescriptor,
     kind: TaskMessageKind,
     message: &MessageInput,
@@ -423,6 +479,11 @@ mod tests {
         )
     }
 
+    fn asleep_on(descriptor: SignalDescriptor) -> PausedInvocation {
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        PausedInvocation { descriptor, ..PausedInvocation::unreadable("task_1".into(), 1, now) }
+    }
+
     fn said(parts: Vec<Part>) -> MessageInput {
         MessageInput { parts, ..MessageInput::user("") }
     }
@@ -435,7 +496,7 @@ mod tests {
             (vec![Part::text("Approved!")], "yes"),
             (vec![Part::text(" no ")], "no"),
         ] {
-            let payload = answer_payload(&approval(), TaskMessageKind::ToolConfirmation, &said(parts), "ada").unwrap();
+            let payload = payload_for(&approval(), TaskMessageKind::ToolConfirmation, &said(parts), "ada").unwrap();
             assert_eq!(Value::Object(payload), json!({"decision": decision, "decided_by": "ada"}));
         }
     }
@@ -455,7 +516,7 @@ mod tests {
         ] {
             for parts in [vec![Part::json(no.clone()), yes()], vec![yes(), Part::json(no.clone())]] {
                 for kind in [TaskMessageKind::ToolConfirmation, TaskMessageKind::Input] {
-                    let refused = answer_payload(&approval(), kind, &said(parts.clone()), "ada");
+                    let refused = payload_for(&approval(), kind, &said(parts.clone()), "ada");
                     assert!(refused.is_err(), "{no} {parts:?}: {refused:?}");
                 }
             }
@@ -466,7 +527,7 @@ mod tests {
     fn fields_and_text_are_taken_as_they_are() {
         let input = TaskMessageKind::Input;
         let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": "bob"}))]);
-        let taken = answer_payload(&approval(), input, &fields, "ada").unwrap();
+        let taken = payload_for(&approval(), input, &fields, "ada").unwrap();
         assert_eq!(
             Value::Object(taken),
             json!({"decision": "later", "decided_by": "ada"}),
@@ -474,10 +535,10 @@ mod tests {
         );
         for named in [json!(5), json!(null), json!(["bob"])] {
             let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": named}))]);
-            let refused = answer_payload(&approval(), input, &fields, "ada").unwrap_err();
+            let refused = payload_for(&approval(), input, &fields, "ada").unwrap_err();
             assert!(refused.to_string().contains("`decided_by`"), "{refused}");
         }
-        let taken = answer_payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
+        let taken = payload_for(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
         assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
     }
 
@@ -487,7 +548,7 @@ mod tests {
         let answer = json!({ "approved": true, "reason": "fine", "decision": "later", "amount": 1 });
         let answer = said(vec![Part::json(answer)]);
         let of = |descriptor: &SignalDescriptor| {
-            Value::Object(answer_payload(descriptor, TaskMessageKind::ToolConfirmation, &answer, "ada").unwrap())
+            Value::Object(payload_for(descriptor, TaskMessageKind::ToolConfirmation, &answer, "ada").unwrap())
         };
         let everything = json!({ "reason": "fine", "decision": "yes", "amount": 1, "decided_by": "ada" });
         assert_eq!(of(&approval()), everything, "where everything is accepted, the graph is given everything");
@@ -509,11 +570,11 @@ mod tests {
                 vec![Part::json(json!({"approved": false})), Part::text("yes")],
                 vec![Part::json(json!({"approved": false})), Part::json(json!({"approved": true}))],
             ] {
-                let refusal = answer_payload(&approval(), kind, &said(parts.clone()), "ada").unwrap_err();
+                let refusal = payload_for(&approval(), kind, &said(parts.clone()), "ada").unwrap_err();
                 assert_eq!(refusal.status(), 400, "{parts:?}");
             }
             let twice = vec![Part::json(json!({"approved": false, "decision": "stop"})), Part::text("no")];
-            let payload = answer_payload(&approval(), kind, &said(twice), "ada").unwrap();
+            let payload = payload_for(&approval(), kind, &said(twice), "ada").unwrap();
             assert_eq!(payload["decision"], "no", "what is said twice is said");
         }
     }
@@ -522,13 +583,48 @@ mod tests {
     fn what_says_nothing_is_refused() {
         let input = TaskMessageKind::Input;
         let plain = SignalDescriptor::new("s");
-        assert_eq!(answer_payload(&plain, input, &MessageInput::user("yes"), "ada").unwrap_err().status(), 400);
-        assert_eq!(answer_payload(&approval(), input, &said(Vec::new()), "ada").unwrap_err().status(), 400);
+        assert_eq!(payload_for(&plain, input, &MessageInput::user("yes"), "ada").unwrap_err().status(), 400);
+        assert_eq!(payload_for(&approval(), input, &said(Vec::new()), "ada").unwrap_err().status(), 400);
         let unclear = said(vec![Part::json(json!({"decision": "yes"}))]);
         assert_eq!(
-            answer_payload(&approval(), TaskMessageKind::ToolConfirmation, &unclear, "ada").unwrap_err().status(),
+            payload_for(&approval(), TaskMessageKind::ToolConfirmation, &unclear, "ada").unwrap_err().status(),
             400
         );
+    }
+
+    #[test]
+    fn a_yes_is_no_answer_where_nobody_is_asked() {
+        let yes = said(vec![Part::json(json!({"approved": true}))]);
+        let of = |descriptor: &SignalDescriptor, kind| {
+            answer_payload(&asleep_on(descriptor.clone()), kind, &yes, "ada").map(Value::Object)
+        };
+        let job = SignalDescriptor::new("s")
+            .with("kind", "job")
+            .with("description", "Tools that the agent called work elsewhere")
+            .with("calls", json!({ "call-1": { "tool": "await_signature" } }));
+        for (descriptor, words) in [
+            (job.clone(), "the outcome of `await_signature`"),
+            (SignalDescriptor::new("s").with("kind", "event").with("description", "a delivery"), "an event"),
+            (SignalDescriptor::new("s").with("kind", "timer"), "a time"),
+            (SignalDescriptor::new("s"), "the signal `s`"),
+        ] {
+            let refusal = of(&descriptor, TaskMessageKind::ToolConfirmation).unwrap_err();
+            assert_eq!(refusal.status(), 400);
+            let refusal = refusal.to_string();
+            assert!(refusal.contains(words) && refusal.contains("dormouse answer task_1"), "{refusal}");
+            // What is meant as the outcome is taken as one.
+            assert_eq!(of(&descriptor, TaskMessageKind::Input).unwrap(), json!({"approved": true}));
+        }
+        for asking in [
+            approval(),
+            job.with("answers", json!({ "approved": { "approved": true } })),
+            SignalDescriptor::new("s").with("description", "Shall it go on?"),
+            SignalDescriptor::new("s").with("kind", "approval"),
+            SignalDescriptor::new("s")
+                .with("accepts", json!({ "type": "object", "properties": { "approved": { "type": "boolean" } } })),
+        ] {
+            assert!(of(&asking, TaskMessageKind::ToolConfirmation).is_ok(), "{asking:?}");
+        }
     }
 
     #[test]
@@ -536,11 +632,11 @@ mod tests {
         let nothing = SignalDescriptor::new("s").with("accepts", json!({ "properties": {} }));
         let empty = said(vec![Part::json(json!({}))]);
         let input = TaskMessageKind::Input;
-        assert_eq!(answer_payload(&nothing, input, &empty, "ada").unwrap(), Map::new());
+        assert_eq!(payload_for(&nothing, input, &empty, "ada").unwrap(), Map::new());
         for descriptor in [SignalDescriptor::new("s"), approval()] {
-            assert_eq!(answer_payload(&descriptor, input, &empty, "ada").unwrap_err().status(), 400);
+            assert_eq!(payload_for(&descriptor, input, &empty, "ada").unwrap_err().status(), 400);
         }
-        assert_eq!(answer_payload(&nothing, input, &MessageInput::user("hello"), "ada").unwrap_err().status(), 400);
+        assert_eq!(payload_for(&nothing, input, &MessageInput::user("hello"), "ada").unwrap_err().status(), 400);
     }
 
     #[test]
@@ -550,7 +646,7 @@ mod tests {
             .with("kind", "uncertain_effect")
             .with("accepts", json!({ "properties": fields }))
             .with("answers", json!({ "approved": { "decision": "happened" }, "denied": { "decision": "repeat" } }));
-        let of = |said: &str| answer_payload(&doubt, TaskMessageKind::Input, &MessageInput::user(said), "ada");
+        let of = |said: &str| payload_for(&doubt, TaskMessageKind::Input, &MessageInput::user(said), "ada");
         for (said, decision) in [("Skip!", "skip"), ("happened", "happened"), ("yes", "happened"), ("no", "repeat")] {
             assert_eq!(Value::Object(of(said).unwrap()), json!({ "decision": decision }));
         }

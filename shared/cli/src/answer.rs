@@ -233,7 +233,7 @@ async fn say(
     let generation = asked.pause.unwrap_or(paused.generation);
     let part = asked.part.as_deref();
     let by = asked.by.as_deref().unwrap_or(DEVELOPER);
-    let payload = answer_payload(&paused.descriptor, kind, &message, by);
+    let payload = answer_payload(paused, kind, &message, by);
     let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
     let transmission = match (&paused.fan_in, part) {
         (None, None) => Transmission::callback(id.clone(), Some(generation), payload),

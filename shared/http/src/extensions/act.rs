@@ -82,7 +82,7 @@ impl Extensions {
         let mut fields = answer.payload;
         fields.extend(answer.approved.map(|approved| ("approved".to_owned(), Value::Bool(approved))));
         let message = MessageInput { parts: vec![Part::json(Value::Object(fields))], ..MessageInput::user("") };
-        let payload = answer_payload(&record.paused.descriptor, kind, &message, &admitted.actor.name)?;
+        let payload = answer_payload(&record.paused, kind, &message, &admitted.actor.name)?;
         let id = record.paused.invocation_id.clone();
         let callback = Callback { part: answer.part, ..Callback::new(id.clone(), Some(answer.generation), payload) };
         let time_left = admitted.request.time_left;
