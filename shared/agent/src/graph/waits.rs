@@ -18,6 +18,8 @@ use crate::workspace::ApprovalPolicy;
 
 /// Characters of a reason or a result that a person gives.
 const LONGEST: usize = 16 * 1024;
+/// Characters of a question that say what is known of calls in doubt.
+const LONGEST_KNOWN: usize = 300;
 /// How long an outcome is waited for where its tool says nothing of it.
 const LONGEST_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time after which a run looks whether an agent in the background has ended without its being told.
@@ -99,8 +101,9 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         .optional(Reply::by, Rule::text().at_most(200));
     let names = calls.iter().map(|call| format!("`{}`", call.tool)).collect::<Vec<_>>().join(", ");
     let question = format!(
-        "Did {names} happen? It was begun, and nothing is known of its outcome. `happened`: go on with it as done; \
-         `repeat`: it did not happen, make the call now; `skip`: leave it"
+        "Did {names} happen? It was begun, and its outcome is in doubt: {}. `happened`: go on with it as done; `repeat`: \
+         it did not happen, make the call now; `skip`: leave it",
+        known(&calls)
     );
     let wait = asked(run, "doubt", &calls, answer)?
         .kind("uncertain_effect")
@@ -111,6 +114,29 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         .answered_by(Reply::by);
     Ok(stepping(wait, &notified(parts), Delay::days(3))
         .or_default(Delay::days(3), AgentRun::reply.set(Reply::default())))
+}
+
+/// What is known of `calls`, which are in doubt: what was heard of each, in a line, cut where it is long.
+fn known(calls: &[&PlannedCall]) -> String {
+    let heard = |call: &&PlannedCall| match &call.status {
+        CallStatus::Uncertain { message } => {
+            let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+            let message = message.trim_end_matches('.');
+            Some(if calls.len() == 1 { message.to_owned() } else { format!("`{}`: {message}", call.tool) })
+        }
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Answered { .. } => None,
+    };
+    let all = calls.iter().filter_map(heard).collect::<Vec<_>>().join("; ");
+    let mut shown: String = all.chars().take(LONGEST_KNOWN).collect();
+    if shown.len() < all.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// The policy of questions that are no approvals: the same channels, and no reminder.

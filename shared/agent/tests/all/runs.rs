@@ -538,6 +538,9 @@ fn errors_of_tools_go_to_the_model_and_uncertain_ones_to_a_person() {
         (&wait["kind"], &wait["calls"]["call-1"]["known"]),
         (&json!("uncertain_effect"), &json!("the connection was lost"))
     );
+    let question = wait["description"].as_str().unwrap();
+    assert!(question.starts_with("Did `send` happen?"), "{question}");
+    assert!(question.contains("its outcome is in doubt: the connection was lost. `happened`"), "{question}");
     bed.answer(&run, json!({ "decision": "happened", "result": "sent, I saw it" })).unwrap();
     let state = bed.status(&run).completed();
     assert_eq!(contents(&state, "tool"), ["sent, I saw it"]);
