@@ -104,7 +104,9 @@ async fn what_sleeps_is_listed_for_people_and_for_scripts() {
     assert!(!out.contains('\u{1b}'), "no colours where there is no terminal");
     let (code, listed) = json_of(&data, &["pending", "--json"]);
     let command = listed["pending"][0]["answer_with"].as_str().expect("a command");
-    assert!(command.starts_with("dormouse approve ada --data ") && command.ends_with(", or deny"), "{command}");
+    assert!(command.starts_with("dormouse approve ada --data ") && command.ends_with(" --pause 1"), "{command}");
+    let other = listed["pending"][0]["or_with"][0].as_str().expect("another command");
+    assert!(other.starts_with("dormouse deny ada --data ") && out.contains(other), "{other}");
     assert!(out.contains(command) && dormouse(&data, &["show", "ada"]).1.contains(command), "{out}");
     assert_eq!((code, &listed["next"]), (0, &Value::Null));
     assert_eq!(

@@ -9,8 +9,9 @@ use dormouse_protocol::resource::{
 };
 use serde_json::{Value, json};
 
-use crate::inspect::{InspectError, InspectOutcome, Printer, hint, named, not_found, on, signal};
-use crate::talk::{AnswerArgs, Client, ServerArgs, Show, TalkError, TalkOutcome, input, read, watch};
+use crate::inspect::hint::{AskedQuestion, of_pause};
+use crate::inspect::{InspectError, InspectOutcome, Printer, named, not_found, on, signal};
+use crate::talk::{AnswerArgs, Client, ServerArgs, Show, TalkError, TalkOutcome, follow_task, input, read};
 use crate::target::{OpenedStore, Purpose, StoreTarget};
 use crate::terminal::{json as json_text, plain};
 
@@ -156,14 +157,14 @@ async fn answer_task(
     message.metadata.extend(asked.part.as_deref().map(|part| ("in_reply_to".to_owned(), part.into())));
     let body = json!(AppendTaskMessageRequest { kind, message });
     let taken: Result<Value, TalkError> = client.write(&format!("{path}/messages"), &body).await;
-    match taken {
-        Ok(_) => {}
+    let taken = match taken {
+        Ok(taken) => taken,
         Err(error) if error.is_late() => return Err(late(&client, id, pause, &asked.server, error).await),
         Err(error) => return Err(error),
-    }
+    };
     let show = Show::new(asked.json, &asked.server);
     if asked.follow {
-        return watch(&client, id, None, &show).await;
+        return follow_task(&client, id, taken["id"].as_str().map(str::to_owned), &show).await;
     }
     show.task(&client.read(&path).await?)?;
     Ok(TalkOutcome::Fine)
@@ -174,11 +175,14 @@ async fn answer_task(
 async fn late(client: &Client, id: &str, answered: u64, server: &ServerArgs, refused: TalkError) -> TalkError {
     match OpenQuestion::of(client, id).await {
         Ok(now) if now.is_asked && now.generation != answered => {
-            let options = format!("{}{}", server.options(), hint::of_pause(Some(now.generation)));
-            let command = match now.takes_yes_or_no {
-                true => hint::spelled(id, now.missing.as_deref(), None, &options),
-                false => hint::spelled(id, now.missing.as_deref(), Some("{...}"), &options),
+            let asks = AskedQuestion {
+                id,
+                part: now.missing.as_deref(),
+                metadata: now.pause["request"].as_object(),
+                takes_yes_or_no: now.takes_yes_or_no,
             };
+            let options = format!("{}{}", server.options(), of_pause(Some(now.generation)));
+            let command = asks.commands(&options).into_iter().next().unwrap_or_default();
             TalkError::AnotherQuestion { question: now.lines().join("\n"), command }
         }
         Ok(_) | Err(_) => refused,

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use dormouse_api::Agents;
 use dormouse_harness::{Overruled, Transmission, TurnError, TurnOutcome};
 use dormouse_local::EmbeddedError;
-use dormouse_maintenance::doctor::{Diagnosis, Finding, in_words, not_kept};
+use dormouse_maintenance::doctor::{Diagnosis, Finding, does, in_words, not_kept};
 use dormouse_maintenance::{ParkedSignal, doctor, parked_signals, put_aside};
 use dormouse_ports::{
     Category, InvocationId, InvocationRecord, InvocationStatus, Map, PendingRow, SignalId, SignalState, StoreError,
@@ -29,7 +29,7 @@ use crate::target::{OpenedStore, Purpose, StoreTarget, TargetError};
 pub(crate) use ask::OperatorCommand;
 pub(crate) use named::named;
 use print::Row;
-pub(crate) use print::{Printer, moment};
+pub(crate) use print::{Printer, bounded, calls_of, moment};
 
 /// Emitted where a wake-up is to be registered and there is nothing to register it with.
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
@@ -217,7 +217,7 @@ async fn pending(
     } else if rows.is_empty() {
         printer.line("nothing sleeps here")?;
     } else {
-        printer.table(Row::HEAD, &rows.iter().map(|row| row.cells(now)).collect::<Vec<_>>())?;
+        printer.listing(Row::HEAD, rows.iter().map(|row| (row.cells(now), row.below())).collect())?;
         if let Some(next) = cursor {
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
@@ -276,15 +276,18 @@ async fn who_waits_for(
 
 fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &StoreTarget) -> Row {
     let asleep = record.status == InvocationStatus::Suspended;
+    let metadata = record.paused.descriptor.metadata.as_ref();
     Row {
-        answer_with: asleep.then(|| hint::command(&record.paused, target)),
+        answer_with: if asleep { hint::commands(&record.paused, target) } else { Vec::new() },
         invocation_id: row.invocation_id.to_string(),
         graph: record.paused.graph.clone(),
         status: print::status(record),
         since: record.paused.suspended_at,
         waits_for: print::waits_for(&record.paused),
         description: print::description(&record.paused),
+        calls: metadata.map(print::calls_of).unwrap_or_default(),
         due_at: row.due_at,
+        then: record.paused.wake.due.as_ref().map(|due| does(&record.paused, due)),
     }
 }
 
@@ -296,8 +299,10 @@ fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
         since: row.since.unwrap_or(now),
         waits_for: format!("nobody knows: its record cannot be read ({reason}); it can be canceled"),
         description: None,
+        calls: Vec::new(),
         due_at: row.due_at,
-        answer_with: None,
+        then: None,
+        answer_with: Vec::new(),
     }
 }
 
@@ -313,7 +318,12 @@ async fn show(
         Some(record) => {
             let mut told = print::invocation(&record);
             if record.status == InvocationStatus::Suspended {
-                told["answer_with"] = hint::command(&record.paused, target).into();
+                let commands = hint::commands(&record.paused, target);
+                let (first, others) = print::first_of(&commands);
+                told["answer_with"] = json!(first);
+                if !others.is_empty() {
+                    told["or_with"] = json!(others);
+                }
             }
             printer.fields(&told)?;
             Ok(InspectOutcome::Fine)

@@ -85,7 +85,7 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
     if !asked.json {
         show.task(&task)?;
     }
-    watch(&client, task.envelope.id.as_str(), None, &show).await
+    follow_task(&client, task.envelope.id.as_str(), None, &show).await
 }
 
 /// An object is a structured payload; everything else is a user's message. What begins like an object and is none is
@@ -165,19 +165,39 @@ async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &S
     Ok(TalkOutcome::Fine)
 }
 
-/// Shows what happens to a task until it has ended.
-pub(crate) async fn watch(
+/// Shows what happens to a task until it has ended: to people what they wait for, from behind the message `behind` on; to
+/// scripts every event.
+pub(crate) async fn follow_task(
     client: &Client,
     task_id: &str,
-    after: Option<String>,
+    behind: Option<String>,
     show: &Show,
 ) -> Result<TalkOutcome, TalkError> {
+    if show.is_for_scripts() {
+        return watch(client, task_id, None, show).await;
+    }
+    let mut story = show::Story::behind(show, behind);
+    follow::follow(client, &format!("/v1/tasks/{task_id}/stream"), None, |event| {
+        story.event(event)?;
+        Ok(show::ends_its_task(event))
+    })
+    .await?;
+    ended(client, task_id, show).await
+}
+
+/// Shows every event of a task until it has ended.
+async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<TalkOutcome, TalkError> {
     let path = format!("/v1/tasks/{task_id}/stream");
     follow::follow(client, &path, after, |event| {
         show.event(event)?;
         Ok(show::ends_its_task(event))
     })
     .await?;
+    ended(client, task_id, show).await
+}
+
+/// Shows how a task has ended.
+async fn ended(client: &Client, task_id: &str, show: &Show) -> Result<TalkOutcome, TalkError> {
     let task: Task = client.read(&format!("/v1/tasks/{task_id}")).await?;
     show.task(&task)?;
     Ok(if task.status == TaskStatus::Completed { TalkOutcome::Fine } else { TalkOutcome::Failed })

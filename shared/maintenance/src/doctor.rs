@@ -19,7 +19,7 @@ pub use finding::{Diagnosis, Finding, Observation};
 use finding::{LATE, remark};
 pub use repair::repair;
 pub use rules::RulesSeen;
-pub use words::in_words;
+pub use words::{does, in_words};
 use words::waiting;
 
 /// Looks at invocations, with the rules that were on the bus.

@@ -1,4 +1,4 @@
-//! The command that is shown beside what sleeps: it answers.
+//! The commands that are shown beside what sleeps: each of them answers, and can be pasted as it is.
 
 use dormouse_local::program;
 use dormouse_ports::{Map, PausedInvocation};
@@ -8,8 +8,45 @@ use crate::answer::is_task;
 use crate::target::StoreTarget;
 use crate::terminal::quoted;
 
-/// The command that answers what `paused`, of the store `target`, waits for.
-pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String {
+/// Kind of the question whether a call happened, whose answers are no plain yes and no.
+const DOUBT: &str = "uncertain_effect";
+/// Field in which an answer says what was decided.
+const DECISION: &str = "decision";
+
+/// What is asked, as far as a command says it.
+#[derive(Debug)]
+pub(crate) struct AskedQuestion<'q> {
+    /// The invocation that asks.
+    pub(crate) id: &'q str,
+    /// The part that is asked, where several answers are waited for.
+    pub(crate) part: Option<&'q str>,
+    /// Metadata of its pause, or its request.
+    pub(crate) metadata: Option<&'q Map>,
+    /// True if a plain yes or no is an answer.
+    pub(crate) takes_yes_or_no: bool,
+}
+
+impl AskedQuestion<'_> {
+    /// The commands that answer it, with these `options`: the one that goes on first.
+    pub(crate) fn commands(&self, options: &str) -> Vec<String> {
+        let part = self.part.map(|part| format!(" --part {}", quoted(part))).unwrap_or_default();
+        let rest = format!("{}{part}{options}", quoted(self.id));
+        let answer = |said: &str| format!("{} answer {rest} {}", program(), quoted(said));
+        let decisions = decisions(self.metadata);
+        if !decisions.is_empty() {
+            return decisions.iter().map(|decision| answer(&json!({ DECISION: decision }).to_string())).collect();
+        }
+        if !self.takes_yes_or_no {
+            return vec![answer(&example(self.metadata))];
+        }
+        let plain = ["approve", "deny"].map(|word| format!("{} {word} {rest}", program()));
+        let more = beside_yes_and_no(self.metadata);
+        plain.into_iter().chain(more.map(|more| format!("{} approve {rest} {}", program(), quoted(&more)))).collect()
+    }
+}
+
+/// The commands that answer what `paused`, of the store `target`, waits for.
+pub(crate) fn commands(paused: &PausedInvocation, target: &StoreTarget) -> Vec<String> {
     let id = paused.invocation_id.as_str();
     let expects = paused.fan_in.as_ref();
     let missing = expects.and_then(|fan_in| fan_in.expected.iter().find(|one| !fan_in.has_answered(&one.part)));
@@ -17,20 +54,30 @@ pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String
     if target.is_table() && !is_task(id) {
         let options = target.options();
         let payload = quoted(&example(metadata));
-        return match missing {
+        return vec![match missing {
             Some(part) => format!("{} signal {}{options} {payload}", program(), quoted(part.signal_id.as_str())),
             None => format!("{} signal --invocation {}{options} {payload}", program(), quoted(id)),
-        };
+        }];
     }
     let options = if target.is_table() { " --url URL".to_owned() } else { target.options() };
-    let options = format!("{options}{}", of_pause(Some(paused.generation)));
     let takes_yes_or_no = metadata.and_then(|metadata| metadata.get("answers")?.get("approved")).is_some();
     let part = missing.map(|one| one.part.as_str());
-    if takes_yes_or_no {
-        let more = beside_yes_and_no(metadata).map(|more| format!(" [{}]", quoted(&more))).unwrap_or_default();
-        return spelled(id, part, None, &format!("{options}{more}"));
-    }
-    spelled(id, part, Some(&example(metadata)), &options)
+    let asked = AskedQuestion { id, part, metadata, takes_yes_or_no };
+    asked.commands(&format!("{options}{}", of_pause(Some(paused.generation))))
+}
+
+/// The words that answer whether a call happened; none of another question.
+fn decisions(metadata: Option<&Map>) -> Vec<Value> {
+    let is_doubt = metadata.is_some_and(|metadata| metadata.get("kind").is_some_and(|kind| kind == DOUBT));
+    let words =
+        accepted(metadata).and_then(|accepts| accepts.get("properties")?.get(DECISION)?.get("enum")?.as_array());
+    words.filter(|_| is_doubt).cloned().unwrap_or_default()
+}
+
+/// The schema of an answer, or of that of each part.
+fn accepted(metadata: Option<&Map>) -> Option<&Value> {
+    let metadata = metadata?;
+    metadata.get("accepts").or_else(|| metadata.get("expects")?.get("accepts"))
 }
 
 /// The fields that an answer may set beside those that yes and no stand for.
@@ -45,21 +92,13 @@ fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
     // A text or an object may be said as well; a number is what a yes is often about.
     let is_short = |schema: &Value| {
         let kind = schema.get("type").and_then(Value::as_str);
-        matches!(kind, Some("integer" | "number" | "boolean")) || schema.get("enum").is_some()
+        // Where there is one value there is nothing to choose.
+        let is_chosen = schema.get("enum").and_then(Value::as_array).is_some_and(|values| values.len() > 1);
+        matches!(kind, Some("integer" | "number" | "boolean")) || is_chosen
     };
     let more = properties.iter().filter(|(name, schema)| !is_meant(name) && is_short(schema));
     let more: Map = more.map(|(name, schema)| (name.clone(), any_of(schema))).collect();
     (!more.is_empty()).then(|| Value::Object(more).to_string())
-}
-
-/// The command that answers `id`, or its `part`: with `said`, or with yes or no where that is enough.
-pub(crate) fn spelled(id: &str, part: Option<&str>, said: Option<&str>, options: &str) -> String {
-    let part = part.map(|part| format!(" --part {}", quoted(part))).unwrap_or_default();
-    let rest = format!("{}{part}{options}", quoted(id));
-    match said {
-        None => format!("{} approve {rest}, or deny", program()),
-        Some(said) => format!("{} answer {rest} {}", program(), quoted(said)),
-    }
 }
 
 /// The option of a command that answers the pause of that number, and no later one.
@@ -69,7 +108,7 @@ pub(crate) fn of_pause(number: Option<u64>) -> String {
 
 /// An answer of the shape that the pause accepts by its `metadata`, to be filled in.
 pub(crate) fn example(metadata: Option<&Map>) -> String {
-    let accepted = metadata.and_then(|metadata| metadata.get("accepts"));
+    let accepted = accepted(metadata);
     let Some(properties) = accepted.and_then(|schema| schema.get("properties")?.as_object()) else {
         return "{...}".to_owned();
     };
@@ -118,12 +157,34 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_safe_to_copy() {
-        let spelled = |part, said| spelled("a; rm -rf /", part, said, "");
-        assert_eq!(spelled(None, None), format!("{} approve 'a; rm -rf /', or deny", program()));
+    fn each_command_is_safe_to_copy_and_says_one_thing() {
+        let spelled = |part, metadata: Option<&Value>, takes_yes_or_no| {
+            let metadata = metadata.and_then(Value::as_object);
+            AskedQuestion { id: "a; rm -rf /", part, metadata, takes_yes_or_no }.commands(" --pause 1")
+        };
+        let program = program();
+        let of = |word: &str| format!("{program} {word} 'a; rm -rf /' --pause 1");
+        assert_eq!(spelled(None, None, true), [of("approve"), of("deny")]);
+        let seen = json!({ "accepts": { "properties": { "digest": { "enum": ["aa"] } } }, "answers": {} });
+        assert_eq!(spelled(None, Some(&seen), true), [of("approve"), of("deny")], "the number of the pause says it");
+        let asked = json!({ "accepts": { "properties": { "a": { "const": "$(b)" } } } });
         assert_eq!(
-            spelled(Some("o'hara"), Some(r#"{"a":"$(b)"}"#)),
-            format!(r#"{} answer 'a; rm -rf /' --part 'o'\''hara' '{{"a":"$(b)"}}'"#, program())
+            spelled(Some("o'hara"), Some(&asked), false),
+            [format!(r#"{program} answer 'a; rm -rf /' --part 'o'\''hara' --pause 1 '{{"a":"$(b)"}}'"#)]
         );
+    }
+
+    #[test]
+    fn whether_a_call_happened_is_not_answered_by_a_yes() {
+        let decision = json!({ "properties": { "decision": { "enum": ["happened", "repeat", "skip"] } } });
+        let answers = json!({ "approved": { "decision": "happened" }, "denied": { "decision": "repeat" } });
+        let said = |word: &str| format!(r#"{} answer task_1 '{{"decision":"{word}"}}'"#, program());
+        for doubt in [
+            json!({ "kind": DOUBT, "answers": answers, "accepts": decision }),
+            json!({ "kind": DOUBT, "answers": answers, "expects": { "accepts": decision } }),
+        ] {
+            let asked = AskedQuestion { id: "task_1", part: None, metadata: doubt.as_object(), takes_yes_or_no: true };
+            assert_eq!(asked.commands(""), ["happened", "repeat", "skip"].map(said));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use dormouse_maintenance::doctor::in_words;
-use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, PausedInvocation};
+use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, Map, PausedInvocation};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -13,12 +13,12 @@ const BOLD: &str = "\u{1b}[1m";
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
-/// Longest description in a table, in characters.
-const DESCRIPTION: usize = 60;
+/// Longest question, and longest call, that stands below a line of `pending`, in characters.
+const BELOW: usize = 300;
 /// Longest JSON that stands in one line, in characters.
 const LINE: usize = 100;
 
-/// A line of `pending`.
+/// An invocation in `pending`: a line, and below it what is asked and the commands that answer.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) invocation_id: String,
@@ -28,41 +28,79 @@ pub(crate) struct Row {
     pub(crate) waits_for: String,
     /// Question, in the words of its author.
     pub(crate) description: Option<String>,
+    /// The calls of tools that are asked about, with their arguments.
+    pub(crate) calls: Vec<String>,
     pub(crate) due_at: Option<Timestamp>,
-    /// The command that answers it, if it sleeps.
-    pub(crate) answer_with: Option<String>,
+    /// What time does then.
+    pub(crate) then: Option<&'static str>,
+    /// The commands that answer it, if it sleeps.
+    pub(crate) answer_with: Vec<String>,
 }
 
 impl Row {
     pub(crate) fn into_json(self) -> Value {
+        let (first, others) = first_of(&self.answer_with);
         json!({ "invocation_id": self.invocation_id, "graph": self.graph, "status": self.status, "since": self.since,
             "waits_for": self.waits_for,
-            "description": self.description, "due_at": self.due_at, "answer_with": self.answer_with })
+            "description": self.description, "due_at": self.due_at, "then": self.then, "answer_with": first,
+            "or_with": others })
     }
 
-    /// The signals, and what is asked as far as a column holds it.
-    fn told(&self) -> String {
-        let Some(description) = &self.description else { return self.waits_for.clone() };
-        let mut words: String = description.chars().take(DESCRIPTION).collect();
-        if description.chars().nth(DESCRIPTION).is_some() {
-            words.push('…');
-        }
-        format!("{}: {words}", self.waits_for)
-    }
+    pub(crate) const HEAD: [&str; 6] = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "DUE", "WAITS FOR"];
 
-    pub(crate) const HEAD: [&str; 7] = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "WAITS FOR", "DUE", "ANSWER WITH"];
-
-    pub(crate) fn cells(&self, now: Timestamp) -> [String; 7] {
+    pub(crate) fn cells(&self, now: Timestamp) -> [String; 6] {
+        let due = self.due_at.map(|at| match self.then {
+            Some(then) => format!("{} {then}", moment(at)),
+            None => moment(at),
+        });
         [
             self.invocation_id.clone(),
             self.graph.clone(),
             self.status.to_owned(),
             in_words(now.duration_since(self.since)),
-            self.told(),
-            self.due_at.map_or_else(|| "-".to_owned(), moment),
-            self.answer_with.clone().unwrap_or_else(|| "-".to_owned()),
+            due.unwrap_or_else(|| "-".to_owned()),
+            self.waits_for.clone(),
         ]
     }
+
+    /// What stands below the line.
+    pub(crate) fn below(&self) -> Vec<String> {
+        let asked = self.description.iter().chain(&self.calls).map(|line| bounded(line, BELOW));
+        asked.chain(self.answer_with.iter().cloned()).collect()
+    }
+}
+
+/// The first of the commands that answer, and the others.
+pub(crate) fn first_of(commands: &[String]) -> (Option<&String>, &[String]) {
+    match commands.split_first() {
+        Some((first, others)) => (Some(first), others),
+        None => (None, &[]),
+    }
+}
+
+/// The beginning of `text`, as far as `most` characters hold it.
+pub(crate) fn bounded(text: &str, most: usize) -> String {
+    let mut words: String = text.chars().take(most).collect();
+    if words.len() < text.len() {
+        words.push('…');
+    }
+    words
+}
+
+/// The calls of tools in the `metadata` of a pause, a line for each: the part where there are several, the tool, the
+/// arguments.
+pub(crate) fn calls_of(metadata: &Map) -> Vec<String> {
+    let calls = metadata.get("calls").and_then(Value::as_object);
+    let several = calls.is_some_and(|calls| calls.len() > 1);
+    let one = |(part, call): (&String, &Value)| {
+        let tool = call["tool"].as_str().unwrap_or_default();
+        let part = if several { format!("{part}: ") } else { String::new() };
+        match call.get("arguments") {
+            None => format!("{part}{tool}"),
+            Some(arguments) => format!("{part}{tool} {}", terminal::json(arguments, false)),
+        }
+    };
+    calls.into_iter().flatten().map(one).collect()
 }
 
 /// `at` to the second, as people read it in a table.
@@ -90,8 +128,8 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
         }
         InvocationStatus::Resuming(claim) => (paused.outermost_state().clone(), Value::Null, Some(claim.until)),
         InvocationStatus::Completed { state } => (state.clone(), Value::Null, None),
-        InvocationStatus::Errored(failure) => (dormouse_ports::Map::new(), json!(failure), None),
-        InvocationStatus::Canceled(cancellation) => (dormouse_ports::Map::new(), json!(cancellation), None),
+        InvocationStatus::Errored(failure) => (Map::new(), json!(failure), None),
+        InvocationStatus::Canceled(cancellation) => (Map::new(), json!(cancellation), None),
     };
     // What it waited for last is no news of one that has ended.
     let waiting = match &record.status {
@@ -129,9 +167,13 @@ fn answers(fan_in: &FanIn) -> Value {
         "counts": fan_in.counts, "veto": fan_in.veto })
 }
 
-/// `value` as people read it: a text as it is, names in a row, anything else as JSON, over several lines if it is long.
+/// `value` as people read it: a text as it is, names in a row, several sentences or commands a line each, anything else as
+/// JSON, over several lines if it is long.
 fn lines_of(value: &Value) -> Vec<String> {
     let names = value.as_array().and_then(|all| all.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    if let Some(lines) = names.as_ref().filter(|names| names.iter().any(|name| name.contains(' '))) {
+        return lines.iter().map(|&line| line.to_owned()).collect();
+    }
     let line = match (value.as_str(), names) {
         (Some(text), _) => text.to_owned(),
         (None, Some(names)) if !names.is_empty() => names.join(", "),
@@ -187,6 +229,22 @@ impl Printer {
         let lines = aligned(&head.map(str::to_owned), rows);
         self.put(&self.paint(BOLD, &lines[0]))?;
         lines[1..].iter().try_for_each(|line| self.line(line))
+    }
+
+    /// A table in which lines of their own may stand below each line.
+    pub(crate) fn listing<const N: usize>(
+        &self,
+        head: [&str; N],
+        rows: Vec<([String; N], Vec<String>)>,
+    ) -> io::Result<()> {
+        let (cells, below): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let lines = aligned(&head.map(str::to_owned), &cells);
+        self.put(&self.paint(BOLD, &lines[0]))?;
+        for (line, below) in lines[1..].iter().zip(below) {
+            self.line(line)?;
+            below.iter().try_for_each(|line| self.line(&format!("    {line}")))?;
+        }
+        Ok(())
     }
 
     /// The fields of an object: one a line, or the object itself for scripts.
@@ -278,6 +336,46 @@ fn aligned<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_stands_below_its_line() {
+        let call = |to: &str| json!({ "tool": "send_mail", "arguments": { "to": to }, "digest": "aa" });
+        let one = json!({ "calls": { "call-1": call("ann") } });
+        assert_eq!(calls_of(one.as_object().expect("an object")), [r#"send_mail {"to":"ann"}"#]);
+        let several = json!({ "calls": { "call-1": call("ann"), "call-2": { "tool": "pay" } } });
+        assert_eq!(
+            calls_of(several.as_object().expect("an object")),
+            [r#"call-1: send_mail {"to":"ann"}"#, "call-2: pay"]
+        );
+        let at = "2026-12-03T01:18:04.5Z".parse().expect("an instant");
+        let row = Row {
+            invocation_id: "task_1".to_owned(),
+            graph: "assistant".to_owned(),
+            status: "asleep",
+            since: at,
+            waits_for: "s".to_owned(),
+            description: Some("ä".repeat(BELOW + 1)),
+            calls: vec!["send_mail {}".to_owned()],
+            due_at: Some(at),
+            then: Some("is denied"),
+            answer_with: vec!["dormouse approve task_1".to_owned(), "dormouse deny task_1".to_owned()],
+        };
+        assert_eq!(row.cells(at)[4], "2026-12-03T01:18:04Z is denied");
+        let question = format!("{}…", "ä".repeat(BELOW));
+        assert_eq!(row.below(), [question.as_str(), "send_mail {}", "dormouse approve task_1", "dormouse deny task_1"]);
+        let told = row.into_json();
+        assert_eq!(
+            (&told["answer_with"], &told["or_with"]),
+            (&json!("dormouse approve task_1"), &json!(["dormouse deny task_1"]))
+        );
+    }
+
+    #[test]
+    fn commands_stand_in_lines_and_names_in_a_row() {
+        assert_eq!(lines_of(&json!(["ada", "grace"])), ["ada, grace"]);
+        assert_eq!(lines_of(&json!(["dormouse deny x"])), ["dormouse deny x"]);
+        assert_eq!(lines_of(&json!(["a b", "c d"])), ["a b", "c d"]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

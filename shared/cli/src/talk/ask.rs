@@ -37,7 +37,7 @@ pub(crate) enum ClientCommand {
     ///
     /// A task is answered through its server. Any other invocation of the data folder goes on in this process.
     #[command(after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve 0b5f1f9e\n  \
-        dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n  dormouse approve task_01J… --part ada\n\n\
+        dormouse approve task_01J… '{\"reason\": \"once\"}' --follow\n  dormouse approve task_01J… --part ada\n\n\
         A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Approve(AnswerArgs),

@@ -46,7 +46,7 @@ pub(crate) enum TalkError {
     #[error("the server answered with status {status} and nothing that can be understood")]
     Unreadable { status: u16 },
     #[error(
-        "the payload must be a JSON object: {0}; in a shell it stands between single quotes: '{{\"note\": \"once\"}}'"
+        "the payload must be a JSON object: {0}; in a shell it stands between single quotes: '{{\"reason\": \"once\"}}'"
     )]
     Payload(String),
     #[error("there is no agent `{name}` that can run; there are `{names}`")]

@@ -5,7 +5,11 @@ use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
 
 use super::ask::ServerArgs;
-use crate::inspect::{Printer, hint};
+use crate::inspect::hint::{self, AskedQuestion};
+use crate::inspect::{Printer, bounded, calls_of};
+
+/// Characters of the reason for which a call failed.
+const LONGEST_REASON: usize = 200;
 
 /// Shows events and tasks: to people in lines, to scripts one JSON document a line.
 #[derive(Debug)]
@@ -21,6 +25,11 @@ impl Show {
         Self { json, printer: Printer::new(json), options: server.options() }
     }
 
+    /// True if it shows JSON.
+    pub(super) fn is_for_scripts(&self) -> bool {
+        self.json
+    }
+
     pub(crate) fn event(&self, event: &Event) -> io::Result<()> {
         if self.json {
             return self.printer.json_line(&json!(event));
@@ -32,17 +41,27 @@ impl Show {
         if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired)
             && let Some(request) = event.payload.get("request").and_then(Value::as_object)
         {
-            self.printer.line(&format!("          answer it with: {}", self.answering(event, request)))?;
+            self.answering("          ", event, request)?;
         }
         Ok(())
     }
 
-    /// The command that answers the `request` of `event`.
-    fn answering(&self, event: &Event, request: &Map) -> String {
-        let missing = request.get("missing").and_then(|missing| missing.get(0)?.as_str());
-        let said = (event.event == EventKind::TaskInputRequired).then(|| hint::example(Some(request)));
+    /// Shows the commands that answer the `request` of `event`.
+    fn answering(&self, indent: &str, event: &Event, request: &Map) -> io::Result<()> {
+        let asked = AskedQuestion {
+            id: &event.resource.id,
+            part: request.get("missing").and_then(|missing| missing.get(0)?.as_str()),
+            metadata: Some(request),
+            takes_yes_or_no: event.event == EventKind::TaskAuthRequired,
+        };
         let pause = hint::of_pause(request.get("pause").and_then(Value::as_u64));
-        hint::spelled(&event.resource.id, missing, said.as_deref(), &format!("{}{pause}", self.options))
+        self.commands(indent, &asked.commands(&format!("{}{pause}", self.options)))
+    }
+
+    /// Shows commands, each in a line of its own.
+    fn commands(&self, indent: &str, commands: &[String]) -> io::Result<()> {
+        let words = std::iter::once("answer it with:").chain(std::iter::repeat("or:"));
+        words.zip(commands).try_for_each(|(word, command)| self.printer.line(&format!("{indent}{word:>15} {command}")))
     }
 
     pub(crate) fn task(&self, task: &Task) -> io::Result<()> {
@@ -55,12 +74,14 @@ impl Show {
         });
         self.printer.fields(&told)?;
         let id = task.envelope.id.as_str();
+        let asked = AskedQuestion { id, part: None, metadata: None, takes_yes_or_no: true };
         match task.status {
-            TaskStatus::AuthRequired => self.waiting(&hint::spelled(id, None, None, &self.options)),
+            TaskStatus::AuthRequired => self.commands("", &asked.commands(&self.options)),
             // What is asked stands in its event.
             TaskStatus::InputRequired => {
-                let command = hint::spelled(id, None, Some("{...}"), &self.options);
-                self.waiting(&format!("{command}; dormouse tail --task {id}{} says what is asked", self.options))
+                let asked = AskedQuestion { takes_yes_or_no: false, ..asked };
+                self.commands("", &asked.commands(&self.options))?;
+                self.printer.line(&format!("what it waits for: dormouse tail --task {id}{}", self.options))
             }
             TaskStatus::Submitted
             | TaskStatus::Working
@@ -69,10 +90,83 @@ impl Show {
             | TaskStatus::Canceled => Ok(()),
         }
     }
+}
 
-    fn waiting(&self, command: &str) -> io::Result<()> {
-        self.printer.line(&format!("it waits for an answer: {command}"))
+/// Shows one task to the person who waits for it: what its agent says, what its calls came to, what is asked. Digests,
+/// usage and receipts are left out.
+#[derive(Debug)]
+pub(super) struct Story<'s> {
+    show: &'s Show,
+    /// What has the last event that is left out; `None` once that has come.
+    behind: Option<String>,
+    /// What the agent said last: a question is told as a message of its, too.
+    said: String,
+}
+
+impl<'s> Story<'s> {
+    /// The story of what comes behind the event of `behind`; all of it without one.
+    pub(super) fn behind(show: &'s Show, behind: Option<String>) -> Self {
+        Self { show, behind, said: String::new() }
     }
+
+    pub(super) fn event(&mut self, event: &Event) -> io::Result<()> {
+        if let Some(behind) = &self.behind {
+            if event.resource.id == *behind {
+                self.behind = None;
+            }
+            return Ok(());
+        }
+        let printer = &self.show.printer;
+        let payload = &event.payload;
+        let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
+        if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired) {
+            return payload.get("request").and_then(Value::as_object).map_or(Ok(()), |asked| self.asked(event, asked));
+        }
+        if matches!(event.event, EventKind::ToolCompleted | EventKind::ToolFailed | EventKind::ToolDenied) {
+            let outcome = event.event.as_str().trim_start_matches("tool.");
+            let time = payload.get("duration_ms").and_then(Value::as_u64);
+            let time = time.map(|time| format!(", {time} ms")).unwrap_or_default();
+            let reason = Some(bounded(text("message"), LONGEST_REASON)).filter(|reason| !reason.is_empty());
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            return printer.line(&format!("· {} {outcome}{time}{reason}", text("tool")));
+        }
+        for one in payload.get("missing").and_then(Value::as_array).into_iter().flatten() {
+            let text = |name: &str| one[name].as_str().unwrap_or_default();
+            printer.line(&format!("! the tools of `{}` are missing: {}", text("source"), text("reason")))?;
+        }
+        if matches!(text("role"), "assistant" | "agent") {
+            let said = said_in(payload);
+            said.lines().try_for_each(|line| printer.line(line))?;
+            self.said = said;
+        }
+        Ok(())
+    }
+
+    /// What `event` asks, and how that is answered.
+    fn asked(&self, event: &Event, request: &Map) -> io::Result<()> {
+        let printer = &self.show.printer;
+        let text = |name: &str| request.get(name).and_then(Value::as_str);
+        let question = text("description").unwrap_or("it waits for an answer");
+        if question != self.said {
+            question.lines().try_for_each(|line| printer.line(line))?;
+        }
+        calls_of(request).iter().try_for_each(|call| printer.line(&format!("  {call}")))?;
+        if request.get("asks_person").is_some_and(|asks| asks == false) {
+            let until = text("due_at").map(|due| format!(", until {due} at most")).unwrap_or_default();
+            return printer.line(&format!("  no person is asked: it goes on when that has come{until}"));
+        }
+        self.show.answering("  ", event, request)
+    }
+}
+
+/// The texts and values in the parts of a message.
+fn said_in(payload: &Map) -> String {
+    let parts = payload.get("parts").and_then(Value::as_array).into_iter().flatten();
+    let said = parts.filter_map(|part| match part["text"].as_str() {
+        Some(text) => Some(text.to_owned()),
+        None => part.get("value").map(Value::to_string),
+    });
+    said.collect::<Vec<_>>().join("\n")
 }
 
 /// True if nothing that is waited for comes behind `event` in the stream of its task.
@@ -94,4 +188,17 @@ fn about(event: &Event) -> String {
     let fields =
         told.map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     std::iter::once(event.resource.id.clone()).chain(fields).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_told_by_its_texts_and_values() {
+        let parts = json!({ "parts": [
+            { "type": "text", "text": "It is" }, { "type": "tool_call", "name": "track" },
+            { "type": "json", "value": { "result": "paid" } } ] });
+        assert_eq!(said_in(parts.as_object().expect("an object")), "It is\n{\"result\":\"paid\"}");
+    }
 }

@@ -1,6 +1,6 @@
 //! A pause in words.
 
-use dormouse_ports::{DueAction, Map, PausedInvocation, Until};
+use dormouse_ports::{Due, DueAction, Map, PausedInvocation, Until};
 use jiff::{SignedDuration, Timestamp};
 
 /// Describes a healthy pause: its wait, since when and until when.
@@ -15,18 +15,35 @@ pub(super) fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
     match &paused.wake.due {
         Some(due) => {
             let what = match &due.action {
-                DueAction::Resume(payload) if *payload == Map::new() => "it goes on by itself",
-                DueAction::Resume(_) => "it goes on with a default answer",
-                DueAction::Fail => "it ends as timed out",
+                DueAction::Resume(_) | DueAction::Fail => format!("it {}", does(paused, due)),
                 DueAction::Announce(told) => {
-                    &format!("its deadline passes and `{}` is told on the bus", told.step.as_str())
+                    format!("its deadline passes and `{}` is told on the bus", told.step.as_str())
                 }
             };
             sentence.push_str(&format!("; at {} {what}", due.at));
+            if let Some(last) = paused.wake.later.last() {
+                sentence.push_str(&format!("; at {}, without an answer, it {}", last.at, does(paused, last)));
+            }
         }
         None => sentence.push_str("; it waits for as long as that takes"),
     }
     sentence
+}
+
+/// What `due`, of the plan of `paused`, does when its time comes.
+pub fn does(paused: &PausedInvocation, due: &Due) -> &'static str {
+    let metadata = paused.descriptor.metadata.as_ref();
+    let is = |kind: &str| metadata.is_some_and(|metadata| metadata.get("kind").is_some_and(|given| given == kind));
+    // Calls of tools that nobody has approved are not made, whatever the payload is called.
+    let has_calls = metadata.is_some_and(|metadata| metadata.contains_key("calls"));
+    match &due.action {
+        DueAction::Resume(_) if has_calls && is("approval") => "is denied",
+        DueAction::Resume(_) if has_calls && is("uncertain_effect") => "is left, and is not made again",
+        DueAction::Resume(payload) if *payload == Map::new() => "goes on by itself",
+        DueAction::Resume(_) => "goes on with a default answer",
+        DueAction::Fail => "ends as timed out",
+        DueAction::Announce(told) => told.step.as_str(),
+    }
 }
 
 /// The wait of a pause; of several signals, the parts that have answered and those that have not.
@@ -59,5 +76,37 @@ pub fn in_words(span: SignedDuration) -> String {
         (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
         (0, hours, minutes) => format!("{hours} h {minutes} min"),
         (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::SignalDescriptor;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_time_does_is_told_of_each_kind() {
+        let paused = |descriptor: SignalDescriptor| PausedInvocation {
+            descriptor,
+            ..PausedInvocation::unreadable("task_1".into(), 1, Timestamp::UNIX_EPOCH)
+        };
+        let resumed = |payload: serde_json::Value| {
+            let payload = payload.as_object().cloned().expect("an object");
+            Due::first(Timestamp::UNIX_EPOCH, DueAction::Resume(payload))
+        };
+        let of = |kind: &str| SignalDescriptor::new("s").with("kind", kind);
+        let reply = json!({ "reply": {} });
+        for (descriptor, payload, words) in [
+            (of("approval").with("calls", json!({})), &reply, "is denied"),
+            (of("uncertain_effect").with("calls", json!({})), &reply, "is left, and is not made again"),
+            (of("approval"), &reply, "goes on with a default answer"),
+            (of("timer"), &json!({}), "goes on by itself"),
+        ] {
+            assert_eq!(does(&paused(descriptor), &resumed(payload.clone())), words);
+        }
+        let failing = Due::first(Timestamp::UNIX_EPOCH, DueAction::Fail);
+        assert_eq!(does(&paused(of("approval")), &failing), "ends as timed out");
     }
 }

@@ -53,9 +53,17 @@ async fn a_call_that_was_approved_on_the_command_line_runs_once_through_a_kill()
     let dormouse = dormouse.kill_and_restart();
     let pending = dormouse.command(&["pending"]).output().expect("it runs");
     let pending = String::from_utf8(pending.stdout).expect("text");
-    assert!(pending.contains(&format!("dormouse approve {task}")), "{pending}");
+    let commands = ["approve", "deny"].map(|word| format!("dormouse {word} {task}"));
+    for told in commands.iter().map(String::as_str).chain([r#"book {"room":"blue"}"#, " is denied"]) {
+        assert!(pending.contains(told), "{told}: {pending}");
+    }
     let approved = dormouse.command(&["approve", &task, "--follow"]).output().expect("it runs");
     assert!(approved.status.success(), "{approved:?}");
+    let shown = String::from_utf8(approved.stdout).expect("text");
+    assert!(shown.contains("· book completed") && shown.contains("COMPLETED"), "{shown}");
+    for buried in ["receipt", "digest", "answer it with", "task.submitted"] {
+        assert!(!shown.contains(buried), "{buried} is not what a person waits for: {shown}");
+    }
     assert_eq!((rooms(&assistant), assistant.model.requests().len()), (vec!["blue".to_owned()], 2));
     assert!(last_words(&dormouse, &task).contains("\"booked\":\"blue\""), "{}", last_words(&dormouse, &task));
     let key = &assistant.office.bookings()[0].0;
@@ -369,7 +377,7 @@ async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
     let first = pause_of(&wire, &task).await.to_string();
     let pending = dormouse.command(&["pending"]).output().expect("it runs");
     let pending = String::from_utf8(pending.stdout).expect("text");
-    assert!(pending.contains(&format!("--pause {first} ")), "{pending}");
+    assert!(pending.contains(&format!("--pause {first}\n")), "{pending}");
     let approve = |pause: &[&str]| {
         let mut command = dormouse.command(&[&["approve", &task], pause].concat());
         let output = command.stderr(std::process::Stdio::piped()).output().expect("it runs");
@@ -382,7 +390,7 @@ async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
     let second = pause_of(&wire, &task).await;
     let (code, _, complaint) = approve(&["--pause", &first]);
     assert_eq!(code, Some(1), "{complaint}");
-    let command = format!("--pause {second}, or deny");
+    let command = format!("--pause {second}");
     for told in ["May `assistant` call `book`?", r#"book {"room":"red"}"#, &command] {
         assert!(complaint.contains(told), "{told}: {complaint}");
     }
