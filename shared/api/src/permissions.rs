@@ -32,6 +32,10 @@ use crate::page::{Narrowed, PageSource};
 use crate::refusal::{conflict, store};
 use crate::{Call, CallAnswer, ids};
 
+/// Said of an answer with other arguments: the tool, whose schema they have to fit, is known to the run alone.
+const UNCHECKED: &str = "other arguments are checked when the run goes on: where they do not fit the tool, it is not called, \
+    and a new request asks again and says what is wrong";
+
 impl Api {
     /// Answers a request.
     pub(crate) async fn respond(&self, call: &Call) -> Result<Change, ProtocolError> {
@@ -42,13 +46,13 @@ impl Api {
         let task = self.reads.see::<Task>(call, &TaskId::from(ids::with_word(TaskId::OBJECT, own))).await;
         let task = task.map_err(|error| if error.status() == 404 { not_found() } else { error })?;
         let session = self.reads.session_of(&task, call).await?;
-        let gone = || conflict("the request has been answered, or its time is over");
         let pending = match task.known_to(&session) {
             Some(task) => self.requests.pending_request(&task).await?.map(|request| (task, request)),
             None => None,
         };
+        let open = pending.as_ref().map(|(_, request)| request.envelope.id.clone());
         let Some((task, mut request)) = pending.filter(|(_, request)| request.envelope.id == id) else {
-            return Err(if self.requests.was_asked(call, own, &id).await? { gone() } else { not_found() });
+            return Err(if self.requests.was_asked(call, own, &id).await? { gone(open) } else { not_found() });
         };
         let workspace = task.kept.workspace.clone();
         let said = agreed("answer", said_in(&api::json(&response)?))?;
@@ -170,6 +174,18 @@ impl PermissionRequests {
     }
 }
 
+/// The refusal of an answer to a request that waits no longer; it names the one that is `open` in the same task.
+fn gone(open: Option<PermissionRequestId>) -> ProtocolError {
+    let message = "the request has been answered, or its time is over";
+    match open {
+        Some(open) => {
+            let message = format!("{message}; the task asks by {} now", open.as_str());
+            conflict(&message).with_detail("open_request", open.as_str())
+        }
+        None => conflict(message),
+    }
+}
+
 /// The request that `task` makes by `paused`.
 fn request_for(task: &Task, paused: &PausedInvocation) -> PermissionRequest {
     let own = ids::own(task.envelope.id.as_str());
@@ -212,14 +228,19 @@ fn message_of(response: &PermissionResponseRequest) -> MessageInput {
 
 /// The answer as the request tells it.
 fn told(response: &PermissionResponseRequest, verdict: Option<bool>, call: &Call) -> Value {
-    redact::value(json!({
+    let edits = verdict != Some(false) && response.answer.get("arguments").is_some_and(Value::is_object);
+    let mut told = json!({
         "approved": verdict,
         "answer": response.answer,
         "reason": response.reason,
         "reviewer": response.reviewer,
         "answered_by": call.actor.name,
         "answered_at": call.now,
-    }))
+    });
+    if edits {
+        told["note"] = UNCHECKED.into();
+    }
+    redact::value(told)
 }
 
 #[cfg(test)]

@@ -388,6 +388,13 @@ async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
     eventually("the first room is booked", || rooms(&assistant).len() == 1).await;
     wire.task(&task, &WAITING).await;
     let second = pause_of(&wire, &task).await;
+    let request = |pause: &str| format!("permission_request_{}.{pause}", task.trim_start_matches("task_"));
+    let respond = format!("/v1/permission-requests/{}/respond", request(&first));
+    let (status, late) = wire.post(&respond, "late", &json!({ "approved": true })).await;
+    let open = request(&second.to_string());
+    assert_eq!((status, &late["error"]["details"]["open_request"]), (409, &json!(open)), "{late}");
+    let waiting = wire.get(&format!("/v1/tasks/{task}/permission-requests?status=pending")).await;
+    assert_eq!((&waiting["data"][0]["id"], &waiting["data"][1]), (&json!(open), &Value::Null), "{waiting}");
     let (code, _, complaint) = approve(&["--pause", &first]);
     assert_eq!(code, Some(1), "{complaint}");
     let command = format!("--pause {second}");
@@ -400,6 +407,31 @@ async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
     assert!(printed.contains(r#"book {"room":"red"}"#), "what is answered is shown: {printed}");
     wire.task(&task, &DONE).await;
     assert_eq!(rooms(&assistant), ["blue", "red"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_do_not_fit_are_asked_about_again_by_a_new_request() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    let wire = Wire::of(&dormouse);
+    let path = format!("/v1/tasks/{task}/permission-requests?status=pending");
+    let respond = |request: &Value| format!("/v1/permission-requests/{}/respond", text(request, "id"));
+    let edited = |room: Value| json!({ "approved": true, "answer": { "arguments": { "room": room } } });
+    wire.task(&task, &WAITING).await;
+    let first = wire.get(&path).await["data"][0].clone();
+    let (status, taken) = wire.post(&respond(&first), "unfit", &edited(json!(7))).await;
+    assert_eq!(status, 200, "{taken}");
+    assert!(text(&taken["response"], "note").contains("a new request asks again"), "{taken}");
+    wire.task(&task, &WAITING).await;
+    let second = wire.get(&path).await["data"][0].clone();
+    assert_ne!(first["id"], second["id"]);
+    assert!(second["request"]["calls"]["call-1"]["unfit"].is_string(), "{second}");
+    assert_eq!(rooms(&assistant), Vec::<String>::new());
+    let (status, taken) = wire.post(&respond(&second), "fit", &edited(json!("green"))).await;
+    assert_eq!(status, 200, "{taken}");
+    wire.task(&task, &DONE).await;
+    assert_eq!(rooms(&assistant), ["green"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
