@@ -52,7 +52,7 @@ impl Api {
         };
         let open = pending.as_ref().map(|(_, request)| request.envelope.id.clone());
         let Some((task, mut request)) = pending.filter(|(_, request)| request.envelope.id == id) else {
-            return Err(if self.requests.was_asked(call, own, &id).await? { gone(open) } else { not_found() });
+            return Err(if self.requests.was_asked(call, own, &id).await? { gone(open.as_ref()) } else { not_found() });
         };
         let workspace = task.kept.workspace.clone();
         let said = agreed("answer", said_in(&api::json(&response)?))?;
@@ -175,7 +175,7 @@ impl PermissionRequests {
 }
 
 /// The refusal of an answer to a request that waits no longer; it names the one that is `open` in the same task.
-fn gone(open: Option<PermissionRequestId>) -> ProtocolError {
+fn gone(open: Option<&PermissionRequestId>) -> ProtocolError {
     let message = "the request has been answered, or its time is over";
     match open {
         Some(open) => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_local::{FOLDER, RECEIPT_RING};
+use dormouse_local::RECEIPT_RING;
 use dormouse_ports::SignerError;
 use dormouse_receipts::chain::Report;
 use dormouse_receipts::{Export, ExportError, KeyRing, Keys, KmsRing, PublicKey, Ring, limits};
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
-use crate::target::{TargetError, access, kms_key};
+use crate::target::{TargetError, access, kms_key, usual_data};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
@@ -81,7 +81,7 @@ pub(crate) struct VerifyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RotateArgs {
     /// Data folder of local mode.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
+    #[arg(long, default_value_os_t = usual_data(), value_name = "FOLDER")]
     data: PathBuf,
     /// Let this key of AWS KMS sign, of the key spec ECC_NIST_EDWARDS25519. Only functions on AWS sign with such a key: the
     /// folder must be one that nobody serves, and may be empty. Credentials are read as with --table of other commands.
@@ -95,7 +95,7 @@ pub(crate) struct RevokeArgs {
     #[arg(value_name = "KEY_ID")]
     key: String,
     /// Data folder of local mode.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
+    #[arg(long, default_value_os_t = usual_data(), value_name = "FOLDER")]
     data: PathBuf,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -25,13 +25,29 @@ use dormouse_system::SystemClock;
 
 pub(crate) use dormouse_local::Purpose;
 
+use crate::declared::data_of;
 use crate::terminal::quoted;
+
+/// The data folder that a command means where none is named.
+pub(crate) fn usual_data() -> PathBuf {
+    usual_data_in(Path::new(""))
+}
+
+/// The data folder in `current`: `.dormouse`, or else, where it is there, that of the workspace which `current` is.
+fn usual_data_in(current: &Path) -> PathBuf {
+    let of_workspace = data_of(current);
+    match !current.join(FOLDER).exists() && of_workspace.is_dir() {
+        true => of_workspace,
+        false => current.join(FOLDER),
+    }
+}
 
 /// Store to look into.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct StoreTarget {
-    /// Data folder of local mode; a running `dormouse dev` may have it.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER", conflicts_with = "table")]
+    /// Data folder of local mode; a running `dormouse dev` may have it. Where there is no `.dormouse`, it is that of the
+    /// workspace in the current folder.
+    #[arg(long, default_value_os_t = usual_data(), value_name = "FOLDER", conflicts_with = "table")]
     data: PathBuf,
     /// DynamoDB table to look into instead; credentials come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
     /// `AWS_SESSION_TOKEN`, the region from `AWS_REGION`. With `DORMOUSE_BUS` graphs can publish, and the doctor sees
@@ -340,5 +356,24 @@ impl EventRules for LeftToTheSweep {
 
     async fn remove_rule(&self, _name: &RuleName) -> Result<(), SubscriptionError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::create_dir_all;
+
+    use super::*;
+
+    #[test]
+    fn the_data_of_the_workspace_is_meant_where_there_is_no_other() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (own, of_workspace) = (place.path().join(FOLDER), data_of(place.path()));
+        assert_eq!(usual_data_in(place.path()), own, "what is missing is called by its usual name");
+        create_dir_all(&of_workspace).expect("a folder");
+        assert_eq!(usual_data_in(place.path()), of_workspace);
+        create_dir_all(&own).expect("a folder");
+        assert_eq!(usual_data_in(place.path()), own);
+        assert_eq!(usual_data_in(Path::new("")), Path::new(FOLDER), "none of these is here");
     }
 }

@@ -2,9 +2,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use dormouse_local::FOLDER;
-
-use crate::target::StoreTarget;
+use crate::target::{StoreTarget, usual_data};
 use crate::terminal::quoted;
 
 /// Commands that are sent to a server.
@@ -63,8 +61,8 @@ pub(crate) struct ServerArgs {
     /// API key; without it the development key in the data folder. Better in the environment than on the command line.
     #[arg(long, env = "DORMOUSE_KEY", value_name = "KEY", hide_env_values = true)]
     pub(crate) key: Option<String>,
-    /// Data folder of local mode.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
+    /// Data folder of local mode. Where there is no `.dormouse`, it is that of the workspace in the current folder.
+    #[arg(long, default_value_os_t = usual_data(), value_name = "FOLDER")]
     pub(crate) data: PathBuf,
 }
 
