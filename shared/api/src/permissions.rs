@@ -22,6 +22,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{Envelope, ProtocolError};
 use futures::FutureExt;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::answers::{IN_REPLY_TO, TakenAnswer, agreed, request_of, said_in};
@@ -91,6 +92,7 @@ impl PermissionRequests {
     /// Those that wait, and those that were answered here.
     pub(crate) async fn list(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { session_id, task_id, .. } = Filters::read(&call.query)?;
+        let status = call.query.get("status").map(status_of).transpose()?;
         let of_path = Some(call.params.get("task_id")).filter(|id| !id.is_empty()).map(TaskId::from);
         if let Some(task) = &of_path {
             self.lists.reads.see::<Task>(call, task).await?;
@@ -106,7 +108,8 @@ impl PermissionRequests {
         let sources = [PageSource::list::<PermissionRequest>(tenant, narrowed), waiting];
         let is_in = |request: &PermissionRequest| {
             let same_session = session_id.is_none() || request.session_id == session_id;
-            same_session && (task_id.is_none() || request.task_id == task_id)
+            let same_status = status.is_none_or(|status| request.status == status);
+            same_session && same_status && (task_id.is_none() || request.task_id == task_id)
         };
         let pick = |documents: Vec<Document>| {
             async move {
@@ -172,6 +175,12 @@ impl PermissionRequests {
         let asked = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse::<u64>().ok());
         Ok(asked.is_some_and(|asked| (1..=latest).contains(&asked)))
     }
+}
+
+/// The status that a query calls `word`.
+fn status_of(word: &str) -> Result<PermissionStatus, ProtocolError> {
+    let status = PermissionStatus::deserialize(&json!(word));
+    status.map_err(|_| ProtocolError::invalid("status", "expected `pending`, `approved` or `denied`"))
 }
 
 /// The refusal of an answer to a request that waits no longer; it names the one that is `open` in the same task.

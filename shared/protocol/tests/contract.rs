@@ -161,6 +161,10 @@ fn operation(contract: &Value, ours: &Value, path: &str, method: &str) -> Result
         // Files of a workspace declare personas, too, with their tools, for who asks for its own.
         mine.retain(|parameter| parameter["name"] != "workspace_id");
     }
+    if path.ends_with("/permission-requests") {
+        // Who answers wants those that wait.
+        mine.retain(|parameter| parameter["name"] != "status");
+    }
     same("parameters", &parameters(contract, theirs), &mine)?;
     let body = |document: &Value, operation: &Value| {
         let body = operation.get("requestBody")?;

@@ -399,6 +399,8 @@ async fn a_request_for_a_permission_is_listed_and_answered_once() {
     let id = session.rsplit('/').next().unwrap();
     for target in ["/v1/permission-requests".to_owned(), format!("/v1/permission-requests?session_id={id}")] {
         assert_eq!(world.get(&target).await["data"], json!([request]), "{target}");
+        let waiting = format!("{target}{}status=pending", if target.contains('?') { '&' } else { '?' });
+        assert_eq!(world.get(&waiting).await["data"], json!([request]), "{waiting}");
     }
     let respond = format!("/v1/permission-requests/{}/respond", text(&request["id"]));
     for wrong in [json!({}), json!({"approved": "yes"}), json!({"outcome": "perhaps"})] {
@@ -417,6 +419,11 @@ async fn a_request_for_a_permission_is_listed_and_answered_once() {
     assert_eq!(refusal.status(), 409);
     for target in ["/v1/permission-requests".to_owned(), format!("/v1/tasks/{task}/permission-requests")] {
         assert_eq!(world.get(&target).await["data"], json!([answered]), "{target}");
+        for (status, expected) in [("approved", json!([answered])), ("pending", json!([])), ("denied", json!([]))] {
+            assert_eq!(world.get(&format!("{target}?status={status}")).await["data"], expected, "{target} {status}");
+        }
+        let refusal = world.refusal(ada(), "GET", &format!("{target}?status=open"), Value::Null).await;
+        assert_eq!((refusal.status(), refusal.param()), (400, Some("status")), "{target}");
     }
 }
 

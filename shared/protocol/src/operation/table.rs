@@ -195,10 +195,10 @@ operations! {
     CancelTask "cancelTask" Post "/v1/tasks/{task_id}/cancel" Tasks Core Needs(TasksWrite), Whole []
         (optional CancelTaskRequest) -> (json 200 Task);
     /// Lists requests for permissions.
-    ListPermissionRequests "listPermissionRequests" Get "/v1/permission-requests" Permissions Extended Needs(TasksRead), Page ["session_id", "task_id"]
+    ListPermissionRequests "listPermissionRequests" Get "/v1/permission-requests" Permissions Extended Needs(TasksRead), Page ["session_id", "task_id", "status"]
         (none) -> (json 200 List<PermissionRequest>);
     /// Lists the requests for permissions of a task.
-    ListTaskPermissionRequests "listTaskPermissionRequests" Get "/v1/tasks/{task_id}/permission-requests" Permissions Extended Needs(TasksRead), Page []
+    ListTaskPermissionRequests "listTaskPermissionRequests" Get "/v1/tasks/{task_id}/permission-requests" Permissions Extended Needs(TasksRead), Page ["status"]
         (none) -> (json 200 List<PermissionRequest>);
     /// Answers a request for a permission.
     RespondPermissionRequest "respondPermissionRequest" Post "/v1/permission-requests/{request_id}/respond" Permissions Extended Needs(TasksWrite), Whole []
