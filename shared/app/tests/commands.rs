@@ -116,6 +116,12 @@ async fn what_sleeps_is_listed_for_people_and_for_scripts() {
     assert_eq!(json_of(&data, &["pending", "--json", "--graph", "reminder"]).1["pending"], json!([]));
     assert_eq!(json_of(&data, &["pending", "--json", "--signal", "nothing"]).1["pending"], json!([]));
     assert_eq!(dormouse(&data, &["pending", "--graph", "reminder"]).1, "nothing sleeps here\n");
+    let (code, out, _) = dormouse(&data, &["pending", "--graph", "remainder"]);
+    assert!(code == 0 && out.contains("has no graph `remainder`") && out.contains("reminder"), "{out}");
+    let (code, _, err) = dormouse(&data, &["pending", "--due-by", "tomorrow"]);
+    assert!(code == 2 && err.contains("an instant is written as"), "{err}");
+    let (code, _, err) = dormouse(&data, &["retry", "ada"]);
+    assert!(code == 1 && err.contains("is not put aside") && !err.contains("suspension_record_invalid"), "{err}");
 }
 
 #[tokio::test]

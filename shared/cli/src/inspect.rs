@@ -216,6 +216,13 @@ async fn pending(
         printer.json(&json!({ "pending": rows, "next": cursor }))?;
     } else if rows.is_empty() {
         printer.line("nothing sleeps here")?;
+        if let Some(graph) = filter.graph.filter(|graph| opened.harness.graphs().get(graph).is_err()) {
+            let known = opened.harness.graphs().offered_names().collect::<Vec<_>>().join(", ");
+            printer.line(&format!(
+                "this program has no graph `{graph}`: it is one that only a server has, such as an agent of a folder, or a slip; \
+                 there are {known}"
+            ))?;
+        }
     } else {
         printer.listing(Row::HEAD, rows.iter().map(|row| (row.cells(now), row.below())).collect())?;
         if let Some(next) = cursor {

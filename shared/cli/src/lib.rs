@@ -29,6 +29,7 @@ mod vault;
 mod workspace;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -207,11 +208,20 @@ enum Log {
 /// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is
 /// filtered by `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main(agents: &Agents) -> ExitCode {
-    let given = grouped(named(Cli::command(), &program())).get_matches();
+    let given = grouped(named(Cli::command(), &program())).get_matches_from(asked_for(std::env::args_os()));
     match Cli::from_arg_matches(&given) {
         Ok(cli) => obey(cli, agents),
         Err(error) => error.exit(),
     }
+}
+
+/// The arguments without the options that ask for help where the command `help` does already.
+fn asked_for(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|command| command == "help") {
+        arguments.retain(|argument| argument != "--help" && argument != "-h");
+    }
+    arguments
 }
 
 /// Runs `agents` on this machine until Ctrl-C, as the command `dev` does without options.
@@ -411,6 +421,14 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_may_be_asked_for_twice() {
+        let of = |words: &[&str]| asked_for(words.iter().map(OsString::from));
+        assert_eq!(of(&["dormouse", "help", "--help"]), ["dormouse", "help"]);
+        assert_eq!(of(&["dormouse", "help", "chat", "-h"]), ["dormouse", "help", "chat"]);
+        assert_eq!(of(&["dormouse", "answer", "help", "-h"]), ["dormouse", "answer", "help", "-h"]);
     }
 
     #[test]

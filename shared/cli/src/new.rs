@@ -11,7 +11,7 @@ use dormouse_ports::WorkspaceError;
 use futures::executor::block_on;
 
 use crate::templates::templates;
-use crate::terminal::plain;
+use crate::terminal::{plain, quoted};
 
 /// A file with blanks to fill in, by its place in the package.
 const PACKAGE: [(&str, &str); 8] = [
@@ -110,15 +110,20 @@ fn new_workspace(folder: &Path, template: &str) -> Result<(), NewError> {
         return Err(NewError::There(folder.join(place)));
     }
     files.iter().try_for_each(|(place, bytes)| write(&folder.join(place), bytes))?;
-    let folder = folder.display();
     // What is made of a template of a platform may have no models of its own.
     let models = files.keys().find(|place| place.starts_with(MODELS));
+    say(&steps_of_workspace(&folder.display().to_string(), models.map(String::as_str)))
+}
+
+/// What is told of the workspace in `folder`, whose models are in the file `models`.
+fn steps_of_workspace(folder: &str, models: Option<&str>) -> String {
     let models =
         models.map(|models| format!("  export OPENAI_API_KEY=...   or name another model in {folder}/{models}\n"));
-    say(&format!(
-        "made {folder}: an agent in Markdown and YAML\n\n{}  dormouse workspace check {folder} --online\n  dormouse chat {folder}\n",
+    let typed = quoted(folder);
+    format!(
+        "made {folder}: an agent in Markdown and YAML\n\n{}  dormouse workspace check {typed} --online\n  dormouse chat {typed}\n",
         models.unwrap_or_default()
-    ))
+    )
 }
 
 fn new_package(ask: &New) -> Result<(), NewError> {
@@ -144,8 +149,9 @@ fn new_package(ask: &New) -> Result<(), NewError> {
     }
     let folder = ask.folder.display().to_string();
     let next = format!(
-        "made {folder}: an agent that has leave approved, with tests that let three days pass\n\n  cd {folder}\n  make test\n  \
-         make run        then follow README.md\n"
+        "made {folder}: an agent that has leave approved, with tests that let three days pass\n\n  cd {}\n  make test\n  \
+         make run        then follow README.md\n",
+        quoted(&folder)
     );
     say(&next)
 }
@@ -249,6 +255,15 @@ mod tests {
         for taken in ["dormouse", "async", "inbound", "test"] {
             assert!(matches!(package_name(Path::new(taken)), Err(NewError::Reserved(_))), "{taken}");
         }
+    }
+
+    #[test]
+    fn the_next_steps_can_be_pasted() {
+        let told = steps_of_workspace("my agent", Some(".openharness/models/models.yaml"));
+        for line in ["  dormouse workspace check 'my agent' --online\n", "  dormouse chat 'my agent'\n"] {
+            assert!(told.contains(line), "{told}");
+        }
+        assert!(!steps_of_workspace("helper", None).contains("OPENAI_API_KEY"));
     }
 
     #[test]

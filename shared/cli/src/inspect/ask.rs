@@ -85,7 +85,7 @@ pub(crate) struct Filter {
     #[arg(long, value_name = "SIGNAL_ID")]
     pub(crate) signal: Option<String>,
     /// Only those that fall due until then.
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) due_by: Option<Timestamp>,
     /// About how many are listed at once.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
@@ -93,6 +93,11 @@ pub(crate) struct Filter {
     /// Cursor at which an earlier listing stopped.
     #[arg(long)]
     pub(crate) cursor: Option<String>,
+}
+
+/// An instant as it is typed.
+fn instant(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "an instant is written as 2027-01-31T09:00:00Z or 2027-01-31T10:00:00+01:00".to_owned())
 }
 
 impl Filter {
@@ -212,4 +217,19 @@ fn signal_usage(program: &str) -> String {
     format!(
         "{program} signal [OPTIONS] SIGNAL_ID [PAYLOAD]\n       {program} signal [OPTIONS] --invocation ID [PAYLOAD]"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_that_is_none_is_told_how_it_is_written() {
+        let nine = instant("2027-01-31T09:00:00Z").expect("an instant");
+        assert_eq!(instant("2027-01-31T10:00:00+01:00"), Ok(nine));
+        for wrong in ["tomorrow", "2027-01-31", ""] {
+            let refusal = instant(wrong).expect_err("no instant");
+            assert!(refusal.contains("2027-01-31T09:00:00Z"), "{wrong}: {refusal}");
+        }
+    }
 }

@@ -10,6 +10,8 @@ pub(super) async fn retry(opened: &OpenedStore, id: &InvocationId, json: bool) -
     let printer = Printer::new(json);
     match opened.harness.retry(id).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
+        // The category is one for callers of turns; the sentence says it all.
+        Err(error) if error.category == Category::SuspensionRecordInvalid => Err(InspectError::Answer(error.message)),
         Err(error) => Err(error.into()),
         Ok(()) => {
             printer.fields(&json!({ "status": "accepted", "invocation_id": id }))?;
