@@ -19,8 +19,8 @@ pub use finding::{Diagnosis, Finding, Observation};
 use finding::{LATE, remark};
 pub use repair::repair;
 pub use rules::RulesSeen;
-pub use words::{does, in_words};
 use words::waiting;
+pub use words::{does, in_words};
 
 /// Looks at invocations, with the rules that were on the bus.
 #[derive(Debug)]

@@ -87,6 +87,23 @@ async fn every_line_shows_the_command_that_answers_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_yes_is_no_answer_where_nobody_is_asked() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let state = json!({ "invocation_id": "export-1", "state": { "dataset": "orders" } });
+    dormouse.turn("export-job", &state).await;
+    for word in ["approve", "deny"] {
+        let (_, complaint, code) = dormouse.says(&[word, "export-1"]);
+        assert_eq!(code, Some(1), "{complaint}");
+        for told in ["no person is asked here", "an event", "dormouse answer export-1"] {
+            assert!(complaint.contains(told), "{told}: {complaint}");
+        }
+    }
+    let command = dormouse.shown("export-1");
+    assert!(command.starts_with("dormouse answer export-1"), "it sleeps on: {command}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_answer_hears_what_was_decided() {
     let folder = folder();
     let dormouse = Dormouse::start(folder.path());

@@ -11,8 +11,8 @@ pub(crate) enum OperatorCommand {
     /// List what sleeps.
     #[command(after_help = "Examples:\n  dormouse pending\n  dormouse pending --graph expense-approval --json\n  \
         dormouse pending --due-by 2027-01-31T09:00:00Z --table dormouse\n\n\
-        JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"due_at\", \
-        \"then\", \"answer_with\", \"or_with\"}], \"next\"}")]
+        JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"description\", \
+        \"calls\", \"due_at\", \"then\", \"answer_with\", \"or_with\"}], \"next\"}")]
     Pending(PendingArgs),
     /// Show an invocation: what it is doing, what it waits for, its state.
     #[command(

@@ -12,6 +12,8 @@ use crate::terminal::quoted;
 const DOUBT: &str = "uncertain_effect";
 /// Field in which an answer says what was decided.
 const DECISION: &str = "decision";
+/// Field in which an answer names the arguments that were shown: the number of the pause says as much.
+const DIGEST: &str = "digest";
 
 /// What is asked, as far as a command says it.
 #[derive(Debug)]
@@ -86,15 +88,13 @@ fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
     let answers = metadata.get("answers")?;
     let is_meant = |name: &str| {
         let is_set = |verdict: &str| answers.get(verdict).is_some_and(|fields| fields.get(name).is_some());
-        is_set("approved") || is_set("denied") || answers.get("by").and_then(Value::as_str) == Some(name)
+        name == DIGEST || is_set("approved") || is_set("denied") || answers.get("by").and_then(Value::as_str) == Some(name)
     };
     let properties = metadata.get("accepts")?.get("properties")?.as_object()?;
     // A text or an object may be said as well; a number is what a yes is often about.
     let is_short = |schema: &Value| {
         let kind = schema.get("type").and_then(Value::as_str);
-        // Where there is one value there is nothing to choose.
-        let is_chosen = schema.get("enum").and_then(Value::as_array).is_some_and(|values| values.len() > 1);
-        matches!(kind, Some("integer" | "number" | "boolean")) || is_chosen
+        matches!(kind, Some("integer" | "number" | "boolean")) || schema.get("enum").is_some()
     };
     let more = properties.iter().filter(|(name, schema)| !is_meant(name) && is_short(schema));
     let more: Map = more.map(|(name, schema)| (name.clone(), any_of(schema))).collect();
@@ -165,7 +165,7 @@ mod tests {
         let program = program();
         let of = |word: &str| format!("{program} {word} 'a; rm -rf /' --pause 1");
         assert_eq!(spelled(None, None, true), [of("approve"), of("deny")]);
-        let seen = json!({ "accepts": { "properties": { "digest": { "enum": ["aa"] } } }, "answers": {} });
+        let seen = json!({ "accepts": { "properties": { DIGEST: { "enum": ["aa", "bb"] } } }, "answers": {} });
         assert_eq!(spelled(None, Some(&seen), true), [of("approve"), of("deny")], "the number of the pause says it");
         let asked = json!({ "accepts": { "properties": { "a": { "const": "$(b)" } } } });
         assert_eq!(

@@ -42,8 +42,8 @@ impl Row {
         let (first, others) = first_of(&self.answer_with);
         json!({ "invocation_id": self.invocation_id, "graph": self.graph, "status": self.status, "since": self.since,
             "waits_for": self.waits_for,
-            "description": self.description, "due_at": self.due_at, "then": self.then, "answer_with": first,
-            "or_with": others })
+            "description": self.description, "calls": self.calls, "due_at": self.due_at, "then": self.then,
+            "answer_with": first, "or_with": others })
     }
 
     pub(crate) const HEAD: [&str; 6] = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "DUE", "WAITS FOR"];

@@ -8,6 +8,8 @@ use super::ask::ServerArgs;
 use crate::inspect::hint::{self, AskedQuestion};
 use crate::inspect::{Printer, bounded, calls_of};
 
+/// Told where an agent has to do without tools.
+const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
 /// Characters of the reason for which a call failed.
 const LONGEST_REASON: usize = 200;
 
@@ -130,9 +132,11 @@ impl<'s> Story<'s> {
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             return printer.line(&format!("· {} {outcome}{time}{reason}", text("tool")));
         }
-        for one in payload.get("missing").and_then(Value::as_array).into_iter().flatten() {
-            let text = |name: &str| one[name].as_str().unwrap_or_default();
-            printer.line(&format!("! the tools of `{}` are missing: {}", text("source"), text("reason")))?;
+        if event.event.as_str() == TOOLS_MISSING {
+            for one in payload.get("missing").and_then(Value::as_array).into_iter().flatten() {
+                let text = |name: &str| one[name].as_str().unwrap_or_default();
+                printer.line(&format!("! the tools of `{}` are missing: {}", text("source"), text("reason")))?;
+            }
         }
         if matches!(text("role"), "assistant" | "agent") {
             let said = said_in(payload);
