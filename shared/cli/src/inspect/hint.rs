@@ -88,7 +88,10 @@ fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
     let answers = metadata.get("answers")?;
     let is_meant = |name: &str| {
         let is_set = |verdict: &str| answers.get(verdict).is_some_and(|fields| fields.get(name).is_some());
-        name == DIGEST || is_set("approved") || is_set("denied") || answers.get("by").and_then(Value::as_str) == Some(name)
+        name == DIGEST
+            || is_set("approved")
+            || is_set("denied")
+            || answers.get("by").and_then(Value::as_str) == Some(name)
     };
     let properties = metadata.get("accepts")?.get("properties")?.as_object()?;
     // A text or an object may be said as well; a number is what a yes is often about.
