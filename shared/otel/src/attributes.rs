@@ -142,8 +142,10 @@ fn count(count: usize) -> i64 {
 /// Further attributes of the span of a suspending node (§5.8).
 pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
     let signal_id = descriptor.signal_id.as_str().to_owned();
-    // What is nested may be content, such as the arguments of a call that is to be approved (§5.8 leaves it free).
-    let plain = descriptor.metadata.iter().flatten().filter(|(_, value)| !is_nested(value));
+    // What is nested may be content, such as the arguments of a call that is to be approved, and so may the question to a
+    // person, which says what a tool answered (§5.8 leaves both free).
+    let plain = descriptor.metadata.iter().flatten();
+    let plain = plain.filter(|(name, value)| *name != "description" && !is_nested(value));
     let metadata = flattened("openarmature.suspension.metadata", plain);
     [KeyValue::new(SIGNAL_ID, signal_id)].into_iter().chain(metadata).collect()
 }

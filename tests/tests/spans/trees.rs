@@ -120,8 +120,10 @@ async fn a_pause_is_no_failure_and_its_resumption_is_linked() {
     assert_eq!(text(&ask, "openarmature.suspension.signal_id"), "sig-7");
     assert_eq!(text(&ask, "openarmature.suspension.metadata.kind"), "approval");
     assert_eq!(attribute(&ask, "openarmature.suspension.metadata.amount"), Some(Attribute::I64(12)));
-    let nested = attribute(&ask, "openarmature.suspension.metadata.deep");
-    assert_eq!(nested, None, "it may be content");
+    for content in ["deep", "description"] {
+        let told = attribute(&ask, &format!("openarmature.suspension.metadata.{content}"));
+        assert_eq!(told, None, "{content} may be content");
+    }
 
     traced.telemetry.clear();
     traced.resume(&graph, paused, json!({ "answer": 1 })).await;

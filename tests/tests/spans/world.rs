@@ -124,6 +124,7 @@ pub(crate) fn says(
 
 pub(crate) async fn asks(_: State) -> Result<Update, NodeError> {
     let wait = SignalDescriptor::new("sig-7").with("kind", "approval").with("amount", 12).with("deep", json!({"a": 1}));
+    let wait = wait.with("description", "May it be sent to Ada?");
     Err(suspend(wait).await)
 }
 
