@@ -23,6 +23,7 @@ mod fields;
 mod guest;
 mod hook;
 mod load;
+mod matter;
 mod model;
 mod problem;
 mod prompts;

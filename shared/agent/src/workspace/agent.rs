@@ -3,14 +3,35 @@ use serde::Serialize;
 
 use super::approval::{ApprovalPolicy, is_exact};
 use super::fields::{Fields, text_of};
+use super::matter::FrontMatter;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::{self, YamlNode};
+use super::yaml::YamlNode;
 
 /// The largest number of steps that an agent may ask for.
 const MOST_STEPS: u64 = 1_000;
 const DAY: u64 = 24 * 3600;
 /// The most money that a run may be allowed.
 const MOST_COST: f64 = 1e9;
+/// The fields of an agent.
+const FIELDS: [&str; 17] = [
+    "mode",
+    "description",
+    "model",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "system_reminder",
+    "tools",
+    "actions",
+    "skills",
+    "disallowed",
+    "switch",
+    "subagents",
+    "policy",
+    "background",
+    "hidden",
+    "color",
+];
 
 /// An agent, as `.openharness/agents/NAME.md` declares it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -132,7 +153,7 @@ impl AgentDefinition {
     /// Reads the agent `name` from its file; `None` when the file has no front matter or body to speak of.
     pub(crate) fn read(name: &str, file: &str, text: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Agent, name));
-        let (matter, node) = FrontMatter::read(text, problems)?;
+        let (matter, node) = FrontMatter::read(text, &FIELDS, problems)?;
         let agent = Self::of_fields((name, file), &node, matter.body, problems);
         if matter.body.trim().is_empty() {
             problems.error(matter.body_line, "the agent has no instructions: write them below the front matter");
@@ -237,53 +258,4 @@ fn policy_of(node: &YamlNode, problems: &mut FileProblems<'_>) -> AgentPolicy {
     };
     fields.finish(problems);
     policy
-}
-
-/// A Markdown file whose first lines, between two lines of `---`, are YAML.
-pub(super) struct FrontMatter<'t> {
-    pub(super) yaml: &'t str,
-    pub(super) body: &'t str,
-    /// Line on which the body begins.
-    pub(super) body_line: usize,
-}
-
-impl<'t> FrontMatter<'t> {
-    /// Splits `text`, and reads what stands between the lines `---`; what is wrong with it is told.
-    pub(super) fn read(text: &'t str, problems: &mut FileProblems<'_>) -> Option<(Self, YamlNode)> {
-        let matter = Self::split(text).map_err(|(line, message)| problems.error(line, message)).ok()?;
-        let node = yaml::parse(matter.yaml, 2).map_err(|error| problems.error(error.line, error.message)).ok()?;
-        Some((matter, node))
-    }
-
-    fn split(text: &'t str) -> Result<Self, (usize, String)> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let Some((_, rest)) = text.split_once('\n').filter(|(first, _)| first.trim_end() == "---") else {
-            return match begins_wrongly(text) {
-                Some(line) => Err((
-                    line,
-                    "the settings are not read: they begin in line 1 with `---` alone, and end with `---`".to_owned(),
-                )),
-                None => Ok(Self { yaml: "", body: text, body_line: 1 }),
-            };
-        };
-        let mut at = 0;
-        for (line, one) in (2..).zip(rest.split_inclusive('\n')) {
-            if one.trim_end() == "---" {
-                return Ok(Self { yaml: &rest[..at], body: &rest[at + one.len()..], body_line: line + 1 });
-            }
-            at += one.len();
-        }
-        Err((1, "the front matter is not closed: end it with a line `---`".to_owned()))
-    }
-}
-
-/// The line of a text without front matter that looks as if some had been meant: settings that nobody reads forbid nothing.
-fn begins_wrongly(text: &str) -> Option<usize> {
-    let mut lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
-    let (at, first) = lines.next()?;
-    let is_rule = |line: &str| line.chars().count() >= 2 && line.chars().all(|c| matches!(c, '-' | '–' | '—'));
-    let name = first.split_once(':').map(|(name, _)| name);
-    let is_field =
-        name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
-    (is_rule(first) || (is_field && lines.any(|(_, line)| is_rule(line)))).then_some(at)
 }

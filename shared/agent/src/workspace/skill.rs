@@ -3,12 +3,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::agent::FrontMatter;
 use super::fields::Fields;
+use super::matter::FrontMatter;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 
 /// Characters of a description that is taken from the body.
 const INFERRED: usize = 200;
+/// The fields that are acted on, and behind them those that are for others.
+const FIELDS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 
 /// A skill: instructions that a model reads when it needs them, with files beside them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,12 +33,12 @@ impl SkillDefinition {
     /// Reads the skill of `file` from `text`; `folder` is the name of its folder.
     pub(crate) fn read(folder: &str, file: &str, text: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Skill, folder));
-        let (matter, node) = FrontMatter::read(text, problems)?;
+        let (matter, node) = FrontMatter::read(text, &FIELDS, problems)?;
         let mut fields = Fields::of(&node, "the front matter", problems);
         let name = fields.text("name", problems).unwrap_or_else(|| folder.to_owned());
         problems.about(DefinitionName::new(DefinitionKind::Skill, &name));
         let description = fields.text("description", problems);
-        for known in ["license", "compatibility", "metadata", "allowed-tools"] {
+        for known in FIELDS.into_iter().skip(2) {
             fields.get(known);
         }
         fields.finish(problems);

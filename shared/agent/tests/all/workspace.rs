@@ -262,6 +262,69 @@ fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
 }
 
 #[test]
+fn settings_that_begin_otherwise_than_settings_do_are_an_error_and_not_instructions() {
+    let fields = "description: Helps\npolicy:\n  approval: manual\n";
+    let is_told = |path: &str, text: &str| {
+        let workspace = with(path, text.to_owned().leak());
+        let told = lines(&workspace).iter().any(|line| line.contains("they begin in line 1 with `---` alone"));
+        assert_eq!(told, !workspace.is_sound(), "{text:?}: {:?}", lines(&workspace));
+        told
+    };
+    let begins = [
+        "—",
+        "–",
+        "———",
+        "```yaml",
+        "+++",
+        "***",
+        "===",
+        "- - -",
+        "--",
+        "--- # comment",
+        "---yaml",
+        "\\---",
+        "\u{200b}---",
+        "\u{feff}\u{feff}---",
+        "\u{a0}---",
+        "# Title\n---",
+        "# Title\n\n---",
+        "# Title\n—",
+        "<!-- a\ncomment -->\n---",
+        "# Title",
+        "<!-- comment -->",
+        "Help people.\n---",
+    ];
+    for begin in begins {
+        assert!(is_told(AGENT, &format!("{begin}\n{fields}---\nHelp.\n")), "{begin}");
+        assert!(is_told(REVIEW.0, &format!("{begin}\nname: review\ndescription: Reviews\n---\nLook.\n")), "{begin}");
+    }
+    for text in [
+        "—\nDescription: Helps\nPolicy:\n  approval: manual\n—\nHelp.\n".to_owned(),
+        format!("# Title\n---\nname: helper\n{fields}---\nHelp.\n"),
+        "# Title\n---\ndescripton: Helps\n\nHelp.\n".to_owned(),
+        format!("{fields}\nHelp.\n"),
+        "policy:\n  approval: manual\n\nHelp.\n".to_owned(),
+        format!("```\n---\n{fields}---\n```\nHelp.\n"),
+        "+++\ndescription = \"Helps\"\n+++\nHelp.\n".to_owned(),
+    ] {
+        assert!(is_told(AGENT, &text), "{text}");
+    }
+    for text in [
+        "# Title\n\n---\n\nBe kind.\n\n---\n\nNote: be short.\n",
+        "# Title\n\n---\n\nTools: use them well.\n\nBe kind.\n",
+        "Title\n=====\n\nBe kind.\n\n***\n\nmodel: think before you answer, and say so.\nThen answer.\n\n***\n",
+        "# Agents\n\nWrite agents like this:\n\n```\n---\ndescription: Helps\n---\nHelp.\n```\n",
+        "Rules: be kind.\nTools: use them well.\n",
+        "description: say what you see\n\nBe kind.\n",
+        "- be kind\n- be short\n",
+        "***\nBe kind.\n***\n",
+        "---\n---\n# Title\n---\ndescription: Helps\n---\n",
+    ] {
+        assert!(!is_told(AGENT, text), "{text}");
+    }
+}
+
+#[test]
 fn an_agent_without_a_model_that_others_ask_has_theirs_where_they_have_one_in_common() {
     let models = "small: {provider: openai, name: tiny}\nlarge: {provider: openai, name: big}\n";
     let agent = |name: &str, matter: &str| {
