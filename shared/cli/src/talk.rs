@@ -5,6 +5,7 @@ mod chat;
 mod client;
 mod follow;
 mod questions;
+mod said;
 mod screen;
 mod show;
 

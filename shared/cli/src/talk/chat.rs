@@ -21,7 +21,8 @@ use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
-use super::questions::{ASKS_FIELDS, NO_ANSWER, Questions, TerminalAsker};
+use super::questions::{Questions, TerminalAsker};
+use super::said::{fields_of, forms_of, prompt_of};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
@@ -530,20 +531,18 @@ impl ChatSession {
             let arguments = &call["arguments"];
             self.screen.line(&format!("  {} {}", plain(tool), crate::terminal::json(arguments, false)));
         }
+        person.lines.leave_out_early(&self.screen);
+        let mut are_told = false;
         loop {
-            self.screen.prompt(match kind {
-                "approval" => "  [y]es, [n]o, [s]top the run, or {\"arguments\": …} > ",
-                "uncertain_effect" => "  [h]appened, [r]epeat it, [s]kip it > ",
-                _ => ASKS_FIELDS,
-            });
+            self.screen.prompt(prompt_of(kind));
             let line = match person.lines.next().await? {
                 Typed::Line(line) => line,
                 Typed::End => return Ok(Said::Left),
                 Typed::Interrupted => return Ok(Said::Stopped),
             };
             match fields_of(kind, line.trim()) {
-                Some(fields) => return Ok(Said::Fields(fields)),
-                None => self.screen.line(NO_ANSWER),
+                Ok(fields) => return Ok(Said::Fields(fields)),
+                Err(reason) => self.screen.line(&reason.told(forms_of(kind), &mut are_told)),
             }
         }
     }
@@ -602,37 +601,6 @@ fn digest_of(request: &Map, part: Option<&str>, fields: &Map) -> Option<Value> {
     call?.get("digest").cloned()
 }
 
-/// The answer that `line` stands for.
-fn fields_of(kind: &str, line: &str) -> Option<Map> {
-    let decision = |word: &str| Map::from_iter([("decision".to_owned(), Value::from(word))]);
-    let (word, reason) = line.split_once(' ').unwrap_or((line, ""));
-    let said = serde_json::from_str::<Map>(line).ok();
-    let mut fields = match (kind, word.to_lowercase().as_str()) {
-        ("approval", "y" | "yes") => decision("approve"),
-        ("approval", "n" | "no") => decision("deny"),
-        ("approval", "s" | "stop") => decision("stop"),
-        ("approval", _) => {
-            let mut fields = decision("approve");
-            fields.extend(said.filter(|said| said.contains_key("arguments"))?);
-            return Some(fields);
-        }
-        ("uncertain_effect", "h" | "happened") => decision("happened"),
-        ("uncertain_effect", "r" | "repeat") => decision("repeat"),
-        ("uncertain_effect", "s" | "skip") => decision("skip"),
-        ("uncertain_effect", _) => return None,
-        (_, "") => return Some(decision("decline")),
-        (_, _) => {
-            let mut fields = decision("answer");
-            fields.insert("content".to_owned(), Value::Object(said?));
-            return Some(fields);
-        }
-    };
-    if !reason.is_empty() {
-        fields.insert("reason".to_owned(), reason.into());
-    }
-    Some(fields)
-}
-
 fn failure(payload: &Map) -> String {
     let message = payload.get("failure").and_then(|failure| failure.get("message")?.as_str());
     plain(message.unwrap_or("why is in the task"))
@@ -641,19 +609,6 @@ fn failure(payload: &Map) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_at_the_terminal_become_answers() {
-        let answer = |kind: &str, line: &str| fields_of(kind, line).map(Value::Object);
-        assert_eq!(answer("approval", "y"), Some(json!({ "decision": "approve" })));
-        assert_eq!(answer("approval", "no not today"), Some(json!({ "decision": "deny", "reason": "not today" })));
-        let edited = answer("approval", r#"{"arguments": {"to": "ada"}}"#);
-        assert_eq!(edited, Some(json!({ "decision": "approve", "arguments": { "to": "ada" } })));
-        assert_eq!(answer("approval", "perhaps"), None);
-        assert_eq!(answer("uncertain_effect", "h"), Some(json!({ "decision": "happened" })));
-        assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
-        assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
-    }
 
     #[test]
     fn what_was_shown_is_what_is_approved() {

@@ -10,12 +10,11 @@ use dormouse_tools::mcp::Asker;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
+use super::said::{forms_of, object_of, prompt_of};
 use super::screen::{InputLines, Screen, Typed};
 
-/// Asks for the fields of an answer.
-pub(super) const ASKS_FIELDS: &str = "  a JSON object, or nothing to decline > ";
-/// Said to what cannot be read as one.
-pub(super) const NO_ANSWER: &str = "  that is no answer to it";
+/// The kind of these questions.
+const KIND: &str = "tool_input";
 const TOO_LATE: &str = "  the call waits for it no longer";
 
 /// Puts questions to whoever sits at the terminal.
@@ -46,8 +45,10 @@ impl QuestionInCall {
     pub(super) async fn answered(mut self, screen: &Screen, lines: &mut InputLines) -> io::Result<ControlFlow<()>> {
         screen.question(&format!("{} asks: {}", self.server, self.asked.message));
         screen.line(&format!("  {}", crate::terminal::json(&json!(self.asked.schema), false)));
+        lines.leave_out_early(screen);
+        let mut are_told = false;
         loop {
-            screen.prompt(ASKS_FIELDS);
+            screen.prompt(prompt_of(KIND));
             let typed = tokio::select! {
                 typed = lines.next() => typed?,
                 () = self.answer.closed() => {
@@ -57,10 +58,10 @@ impl QuestionInCall {
             };
             let content = match typed {
                 Typed::Line(line) if line.trim().is_empty() => None,
-                Typed::Line(line) => match serde_json::from_str::<Map>(&line) {
+                Typed::Line(line) => match object_of(&line) {
                     Ok(content) => Some(content),
-                    Err(_) => {
-                        screen.line(NO_ANSWER);
+                    Err(reason) => {
+                        screen.line(&reason.told(forms_of(KIND), &mut are_told));
                         continue;
                     }
                 },

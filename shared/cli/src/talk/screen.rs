@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::DeltaKind;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::terminal::plain;
 
@@ -24,25 +24,66 @@ pub(super) enum Typed {
     Interrupted,
 }
 
+/// The most lines of a person that wait to be taken.
+const MOST_TYPED: usize = 1024;
+
 /// Lines of the standard input, read beside everything else.
-pub(super) struct InputLines(mpsc::Receiver<io::Result<String>>);
+pub(super) struct InputLines {
+    lines: mpsc::Receiver<io::Result<String>>,
+    /// Closed with the input.
+    open: watch::Receiver<()>,
+    /// True if a person types them. A script's lines are answers in their order, whenever they were written.
+    are_typed: bool,
+}
 
 impl InputLines {
     pub(super) fn start() -> Self {
-        let (send, receive) = mpsc::channel(1);
+        let are_typed = io::stdin().is_terminal();
+        // What a person types is read at once, so that it is known whether a question was there.
+        let (send, lines) = mpsc::channel(if are_typed { MOST_TYPED } else { 1 });
+        let (input, open) = watch::channel(());
         std::thread::spawn(move || {
             for line in io::stdin().lock().lines() {
                 if send.blocking_send(line).is_err() {
                     return;
                 }
             }
+            drop(input);
         });
-        Self(receive)
+        Self { lines, open, are_typed }
+    }
+
+    /// Leaves out what a person has typed before the question was there that is asked now, and says so: it is no answer to what
+    /// nobody has seen.
+    pub(super) fn leave_out_early(&mut self, screen: &Screen) {
+        for line in self.early() {
+            screen.line(&format!("{DIM}  typed before this was asked, and no answer to it: {}{PLAIN}", plain(&line)));
+        }
+    }
+
+    /// The lines that a person has typed and that nobody has taken; they are taken with this.
+    fn early(&mut self) -> Vec<String> {
+        let mut early = Vec::new();
+        while self.are_typed
+            && let Ok(Ok(line)) = self.lines.try_recv()
+        {
+            early.push(line);
+        }
+        early.retain(|line| !line.trim().is_empty());
+        early
+    }
+
+    /// Waits until a person ends the input. A script ends it when all is written, and means nothing by that.
+    pub(super) async fn ended(&mut self) {
+        if !self.are_typed {
+            std::future::pending::<()>().await;
+        }
+        while self.open.changed().await.is_ok() {}
     }
 
     pub(super) async fn next(&mut self) -> io::Result<Typed> {
         tokio::select! {
-            line = self.0.recv() => Ok(line.transpose()?.map_or(Typed::End, Typed::Line)),
+            line = self.lines.recv() => Ok(line.transpose()?.map_or(Typed::End, Typed::Line)),
             interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Typed::Interrupted),
         }
     }
@@ -330,6 +371,24 @@ mod tests {
     #[test]
     fn what_comes_from_a_model_moves_no_cursor() {
         assert_eq!(screened("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
+    }
+
+    #[test]
+    fn what_was_typed_before_a_question_is_no_answer_to_it_and_what_a_script_wrote_is() {
+        let lines = |are_typed: bool| {
+            let (send, lines) = mpsc::channel(4);
+            for line in ["y", " ", "also this"] {
+                send.try_send(Ok(line.to_owned())).expect("there is room");
+            }
+            let (_, open) = watch::channel(());
+            InputLines { lines, open, are_typed }
+        };
+        let mut typed = lines(true);
+        assert_eq!(typed.early(), ["y", "also this"]);
+        assert!(typed.lines.try_recv().is_err(), "nothing is left to answer with");
+        let mut written = lines(false);
+        assert_eq!(written.early(), [] as [&str; 0]);
+        assert!(matches!(written.lines.try_recv(), Ok(Ok(line)) if line == "y"));
     }
 
     const TASK: &str = "task-1";
