@@ -1,7 +1,7 @@
 //! `dormouse chat`: a conversation with an agent of a folder, in the terminal.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -15,6 +15,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{Event, EventKind, Map};
 use dormouse_tools::mcp::{McpNotice, NoticeListener};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -26,6 +27,7 @@ use super::said::{fields_of, forms_of, prompt_of};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
+use crate::inspect::moment;
 use crate::terminal::plain;
 
 /// Talk with an agent of a folder: its text as it comes, its calls of tools in a line each, its questions in place.
@@ -113,8 +115,8 @@ async fn converse(
     };
     let mut person = Person { lines: InputLines::start(), questions };
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
-    let failed = RefCell::default();
-    let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone(), failed };
+    let (failed, elsewhere) = (RefCell::default(), RefCell::default());
+    let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone(), failed, elsewhere };
     let mut sent = talk.resume(&mut person).await?;
     let mut outcome = TalkOutcome::Fine;
     while let Sent::Ended(ended) = sent {
@@ -146,8 +148,10 @@ async fn converse(
         }
     }
     screen.line("");
-    if sent == Sent::Left {
-        screen.line("it sleeps, and asks again when this conversation is taken up");
+    match sent {
+        Sent::Ended(_) => {}
+        Sent::Left => screen.line("it sleeps, and asks again when this conversation is taken up"),
+        Sent::Asleep => screen.line("it sleeps, and goes on in time while this folder is served"),
     }
     Ok(outcome)
 }
@@ -192,6 +196,8 @@ struct ChatSession {
     screen: Arc<Screen>,
     /// The tools of calls that have failed and whose results were not told, by the ids of the calls.
     failed: RefCell<BTreeMap<String, String>>,
+    /// The tools that work elsewhere and are waited for, as they were told; nothing while none is.
+    elsewhere: RefCell<Option<String>>,
 }
 
 /// Result of a task that was followed.
@@ -201,6 +207,8 @@ enum FollowedTask {
     Asks(Map),
     /// The person stops it.
     Stopped,
+    /// The person leaves while it sleeps.
+    Left,
 }
 
 /// How a message was seen through.
@@ -210,6 +218,8 @@ enum Sent {
     Ended(TalkOutcome),
     /// The person left while its task asked; it sleeps.
     Left,
+    /// The person left while its task slept until tools that work elsewhere are done.
+    Asleep,
 }
 
 /// What became of a question.
@@ -257,10 +267,11 @@ impl ChatSession {
             let id = task.envelope.id.as_str();
             let (after, asked) = self.last_question(id).await?;
             if asked.as_ref().is_none_or(asks_nobody) {
+                asked.iter().for_each(|request| self.tell_elsewhere(request));
                 continue;
             }
             match self.attend(id, (after, asked), person).await? {
-                Sent::Left => return Ok(Sent::Left),
+                left @ (Sent::Left | Sent::Asleep) => return Ok(left),
                 Sent::Ended(TalkOutcome::Fine) => {}
                 Sent::Ended(failed) => outcome = failed,
             }
@@ -297,8 +308,12 @@ impl ChatSession {
                 Some(request) => request,
                 None => match self.watch(task, &mut after, person).await? {
                     FollowedTask::Asks(request) => request,
-                    FollowedTask::Ended(outcome) => return Ok(Sent::Ended(outcome)),
+                    FollowedTask::Ended(outcome) => {
+                        self.elsewhere.borrow_mut().take();
+                        return Ok(Sent::Ended(outcome));
+                    }
                     FollowedTask::Stopped => return self.stop(task).await,
+                    FollowedTask::Left => return Ok(Sent::Asleep),
                 },
             };
             match self.answer(task, &request, person).await? {
@@ -316,10 +331,12 @@ impl ChatSession {
         after: &mut Option<String>,
         person: &mut Person,
     ) -> Result<FollowedTask, TalkError> {
+        let sleeps = self.elsewhere.borrow().is_some();
         let mut followed = pin!(self.follow(task, after));
         loop {
             tokio::select! {
                 followed = &mut followed => return followed,
+                () = person.lines.ended(), if sleeps => return Ok(FollowedTask::Left),
                 interrupted = tokio::signal::ctrl_c() => {
                     interrupted?;
                     return Ok(FollowedTask::Stopped);
@@ -343,6 +360,7 @@ impl ChatSession {
             Err(TalkError::Refused { status: 409, message, .. }) => self.screen.line(&plain(&message)),
             Err(error) => return Err(error),
         }
+        self.elsewhere.borrow_mut().take();
         self.screen.stop();
         Ok(Sent::Ended(TalkOutcome::Fine))
     }
@@ -446,8 +464,10 @@ impl ChatSession {
         }
         if asks_nobody(request) {
             // A job, an event or other agents answer this.
+            self.tell_elsewhere(request);
             return Ok(Answered::Done);
         }
+        self.elsewhere.borrow_mut().take();
         let missing: Vec<String> = request
             .get("missing")
             .and_then(Value::as_array)
@@ -483,6 +503,26 @@ impl ChatSession {
         }
         self.screen.answered();
         Ok(Answered::Done)
+    }
+
+    /// Tells once which tools work elsewhere where `request` waits for some, and what a person can do meanwhile.
+    fn tell_elsewhere(&self, request: &Map) {
+        let Some(waits) = waits_elsewhere(request) else { return };
+        if self.elsewhere.borrow().as_ref() == Some(&waits) {
+            return;
+        }
+        let due = request.get("due_at").and_then(Value::as_str).and_then(|due| due.parse::<Timestamp>().ok());
+        let due = due.map(|due| format!(", and goes on at {} at the latest", moment(due))).unwrap_or_default();
+        self.screen.line(&format!("{DIM}· {waits}{due}{PLAIN}"));
+        let address = self.client.address();
+        self.screen.line(&format!(
+            "{DIM}  its callback address is at {address}, as long as this conversation is open; \
+             `dormouse dev --workspace` has one that stays{PLAIN}"
+        ));
+        if io::stdin().is_terminal() {
+            self.screen.line(&format!("{DIM}  Ctrl-D leaves it asleep, Ctrl-C ends the run{PLAIN}"));
+        }
+        self.elsewhere.replace(Some(waits));
     }
 
     /// Sends what the person says to the `part` of what was shown of `request`, and to nothing that is asked later.
@@ -586,6 +626,14 @@ fn asks_nobody(request: &Map) -> bool {
     request.get("asks_person").is_some_and(|asks| asks == false)
 }
 
+/// What `request` waits for where tools work elsewhere.
+fn waits_elsewhere(request: &Map) -> Option<String> {
+    let calls = request.get("calls").filter(|_| request.get("kind").is_some_and(|kind| kind == "job"))?.as_object()?;
+    let tools: BTreeSet<String> = calls.values().filter_map(|call| call["tool"].as_str()).map(plain).collect();
+    let tools: Vec<String> = tools.into_iter().map(|tool| format!("`{tool}`")).collect();
+    (!tools.is_empty()).then(|| format!("the run sleeps until the outcome of {} is told", tools.join(", ")))
+}
+
 /// The digest of the call that was shown, where `fields` approve of it as it is and the pause takes one.
 fn digest_of(request: &Map, part: Option<&str>, fields: &Map) -> Option<Value> {
     let takes = request.get("accepts").or_else(|| request.get("expects")?.get("accepts"));
@@ -626,6 +674,17 @@ mod tests {
         let edited = json!({ "decision": "approve", "arguments": {} });
         assert_eq!(digest(takes.clone(), one.clone(), None, edited), None);
         assert_eq!(digest(takes, one, None, json!({ "decision": "deny" })), None);
+    }
+
+    #[test]
+    fn tools_that_work_elsewhere_are_named() {
+        let waits = |request: Value| waits_elsewhere(request.as_object().expect("an object"));
+        let calls =
+            json!({ "call-1": { "tool": "sign" }, "call-2": { "tool": "print" }, "call-3": { "tool": "sign" } });
+        let told = "the run sleeps until the outcome of `print`, `sign` is told";
+        assert_eq!(waits(json!({ "kind": "job", "calls": calls })).as_deref(), Some(told));
+        assert_eq!(waits(json!({ "kind": "model", "job": "j" })), None);
+        assert_eq!(waits(json!({ "kind": "approval", "calls": calls })), None);
     }
 
     #[test]

@@ -183,6 +183,11 @@ impl Client {
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), key })
     }
 
+    /// The address of the server.
+    pub(super) fn address(&self) -> &str {
+        &self.url
+    }
+
     /// Reads `path`.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, TalkError> {
         self.insist(|| self.request(Method::GET, path).timeout(TIME_TO_ANSWER)).await

@@ -15,7 +15,7 @@ use serde_json::json;
 use sha2::Sha256;
 
 use super::world::{Assistant, Wire, eventually};
-use super::{DONE, last_words};
+use super::{DONE, Terminal, last_words};
 use crate::process::{Dormouse, HOOK};
 
 const UNASKED: &str = "default_agent: assistant\nmodels: {default: workspace/main}\n";
@@ -83,6 +83,31 @@ async fn an_action_that_answers_later_lets_the_run_sleep_until_it_does() {
         let asked = assistant.noted(".openharness/actions/book/asked");
         assert_eq!((asked.len(), assistant.model.requests().len()), (1, 2), "{answer}");
     }
+}
+
+/// Who sits at the terminal is told what is waited for and until when, and where the outcome is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_terminal_tells_that_an_action_works_elsewhere() {
+    let assistant = Assistant::hired().await;
+    assistant.books_by("echo \"$DORMOUSE_CALLBACK_URL\" >> asked\nexit 75");
+    let mut terminal = tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book blue");
+        let told = "the run sleeps until the outcome of `book` is told, and goes on at 20";
+        let told = terminal.shows(&[told, "`dormouse dev --workspace` has one that stays"]);
+        let address = assistant.noted(".openharness/actions/book/asked").remove(0);
+        let (origin, _) = address.split_once("/signals/").expect("an address of signals");
+        assert!(told.contains(&format!("its callback address is at {origin}, ")), "{told}");
+        terminal
+    });
+    let address = assistant.noted(".openharness/actions/book/asked").remove(0);
+    let sent = reqwest::Client::new().post(address).json(&json!({ "booked": "blue, at last" })).send().await;
+    assert!(sent.expect("an answer").status().is_success());
+    tokio::task::block_in_place(|| {
+        terminal.shows(&["blue, at last", "> "]);
+        terminal.leave();
+    });
 }
 
 /// An action without anybody who calls back is asked again, and tells by its reference what it was.
