@@ -14,7 +14,7 @@ use dormouse_agent::workspace::{
     Severity, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
-use dormouse_declared::{Presence, online};
+use dormouse_declared::{Presence, PresenceKind, online};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
 use dormouse_ports::execution::ExecutionTier;
@@ -182,8 +182,14 @@ pub(crate) async fn workspace(asked: WorkspaceCommand) -> Result<ExitCode, Works
 
 async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
     let folder = &asked.looked_at.folder;
-    let workspace = opened(folder).await?;
+    let mut workspace = opened(folder).await?;
     let present = if asked.online { Some(asked_online(folder, &workspace).await?) } else { None };
+    if let Some(present) = &present {
+        let servers = present.iter().filter(|one| one.kind == PresenceKind::ToolServer && one.outcome.is_ok());
+        let offered = servers.map(|one| (one.name.clone(), one.tools.clone())).collect();
+        let unmet = workspace.unmet_approvals(&offered);
+        workspace.problems.extend(unmet);
+    }
     let silent = present.iter().flatten().filter(|one| one.outcome.is_err()).count();
     let is_sound = workspace.is_sound() && silent == 0;
     let mut out = io::stdout().lock();

@@ -23,6 +23,8 @@ pub struct Presence {
     pub name: String,
     /// What it said, in a sentence, or why it could not be asked or refused.
     pub outcome: Result<String, String>,
+    /// The names of the tools that a server offers, with those that no model can be offered.
+    pub tools: Vec<String>,
 }
 
 /// What is asked whether it is there.
@@ -64,7 +66,7 @@ async fn models_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presence
             }
             Err(reason) => Err(reason),
         };
-        Presence { kind: PresenceKind::Model, name, outcome }
+        Presence { kind: PresenceKind::Model, name, outcome, tools: Vec::new() }
     });
     join_all(asked).await
 }
@@ -73,27 +75,32 @@ async fn servers_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presenc
     let servers = crate::tools::usable_servers(workspace);
     let servers = servers.filter(|definition| !matches!(definition.source, ToolSourceDefinition::Http(_)));
     let asked = servers.map(|definition| async move {
-        let outcome = match ports.tools.source(definition) {
+        let listed = match ports.tools.source(definition) {
             Ok(source) => in_time(&*ports.clock, offered(&*source)).await.and_then(|offered| offered),
             Err(reason) => Err(reason),
         };
-        Presence { kind: PresenceKind::ToolServer, name: definition.name.clone(), outcome }
+        let (outcome, tools) = match listed {
+            Ok((said, tools)) => (Ok(said), tools),
+            Err(reason) => (Err(reason), Vec::new()),
+        };
+        Presence { kind: PresenceKind::ToolServer, name: definition.name.clone(), outcome, tools }
     });
     join_all(asked).await
 }
 
-/// The tools that `source` offers, and those of it that no model can be offered.
-async fn offered(source: &dyn ToolSource) -> Result<String, String> {
+/// The tools that `source` offers, and those of it that no model can be offered: in a sentence, and their names.
+async fn offered(source: &dyn ToolSource) -> Result<(String, Vec<String>), String> {
     let listed = source.list().await.map_err(|error| error.message)?;
-    let names: Vec<&str> = listed.iter().map(|tool| tool.name.as_str()).collect();
+    let mut names: Vec<String> = listed.into_iter().map(|tool| tool.name).collect();
     let mut said = match names.is_empty() {
         true => "answers, and offers no tools".to_owned(),
         false => format!("offers {}", names.join(", ")),
     };
     for (tool, reason) in source.left_out().await {
         said.push_str(&format!("; `{tool}` is left out: {reason}"));
+        names.push(tool);
     }
-    Ok(said)
+    Ok((said, names))
 }
 
 async fn in_time<T>(clock: &dyn Clock, asked: impl Future<Output = T>) -> Result<T, String> {

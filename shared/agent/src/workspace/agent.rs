@@ -254,7 +254,7 @@ fn policy_of(node: &YamlNode, problems: &mut FileProblems<'_>) -> AgentPolicy {
         max_total_tokens: fields.whole("max_total_tokens", (1, u64::MAX), problems),
         max_cost: fields.number("max_cost", (0.0, MOST_COST), problems),
         max_concurrent_subagents: fields.whole("max_concurrent_subagents", (1, 25), problems),
-        approval: fields.get("approval").map(|node| ApprovalPolicy::read(node, problems)).unwrap_or_default(),
+        approval: ApprovalPolicy::of(&mut fields, problems),
     };
     fields.finish(problems);
     policy

@@ -26,6 +26,9 @@ pub struct ApprovalPolicy {
     pub remind_after: Option<String>,
     /// Channels over which notifications go out, as the operator has described them, each with the time after which.
     pub notify: BTreeMap<String, String>,
+    /// Line on which it is written; absent where it is not.
+    #[serde(skip)]
+    pub(crate) line: Option<usize>,
 }
 
 /// Origin of a tool.
@@ -82,7 +85,19 @@ impl ApprovalPolicy {
             deny_after: self.deny_after.clone().or_else(|| other.deny_after.clone()),
             remind_after: self.remind_after.clone().or_else(|| other.remind_after.clone()),
             notify: other.notify.iter().chain(&self.notify).map(|(to, after)| (to.clone(), after.clone())).collect(),
+            line: self.line.or(other.line),
         }
+    }
+
+    /// True if there may be a call that waits.
+    pub(crate) fn asks_for_any(&self) -> bool {
+        self.manual || [&self.native, &self.actions, &self.external].iter().any(|patterns| !patterns.is_empty())
+    }
+
+    /// That of the field `approval` of `fields`.
+    pub(crate) fn of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Self {
+        let policy = fields.get("approval").map(|node| Self::read(node, problems)).unwrap_or_default();
+        Self { line: fields.line_of("approval"), ..policy }
     }
 
     /// The policy where the one that was written cannot be read: better one question too many.
@@ -91,7 +106,7 @@ impl ApprovalPolicy {
         Self { manual: true, native: all(), actions: all(), external: all(), ..Self::default() }
     }
 
-    pub(crate) fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
+    fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         if node.as_map().is_some() {
             return Self::of_fields(node, problems);
         }
@@ -113,6 +128,7 @@ impl ApprovalPolicy {
             deny_after: time(&mut fields, "deny_after", problems),
             remind_after: time(&mut fields, "remind_after", problems),
             notify: channels(&mut fields, problems),
+            line: None,
         };
         fields.finish(problems);
         policy
@@ -164,6 +180,13 @@ fn time(fields: &mut Fields<'_>, name: &'static str, problems: &mut FileProblems
     let node = fields.get(name)?;
     let text = text_of(node).unwrap_or_default();
     match text.parse::<Delay>() {
+        Ok(time) if time.length().is_zero() => {
+            problems.error(
+                node.line,
+                format!("`{name}` must be a time from one second on, such as `P3D`, and is `{text}`"),
+            );
+            None
+        }
         Ok(_) => Some(text),
         Err(error) => {
             problems.error(node.line, format!("`{name}` must be a time such as `P3D` or `PT1H`: {error}"));

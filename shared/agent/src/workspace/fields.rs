@@ -46,6 +46,11 @@ impl<'n> Fields<'n> {
         (entry.value.value != NodeValue::Null).then_some(&entry.value)
     }
 
+    /// Line of the field `name`, also where it is null.
+    pub(crate) fn line_of(&self, name: &str) -> Option<usize> {
+        self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.line)
+    }
+
     pub(crate) fn text(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<String> {
         let node = self.get(name)?;
         noted(node, problems).or_else(|| self.misfit(name, node, "a text", problems))

@@ -1,17 +1,17 @@
 //! What one definition says of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
-use super::approval::{ApprovalPolicy, is_exact};
+use super::approval::{ApprovalPolicy, is_exact, matches};
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName, FileProblems, Places};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems, Places, Problem, Severity};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
@@ -143,6 +143,7 @@ impl Workspace {
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
     let only_talks = workspace.is_said_to_talk();
+    idle_approvals(workspace);
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
         let asked = workspace.model_of(agent);
@@ -279,6 +280,75 @@ fn approvals(workspace: &mut Workspace) {
     workspace.ask_for_everything();
 }
 
+/// Approvals that are written and ask for nothing: times alone count for what the settings, or agents, ask for.
+fn idle_approvals(workspace: &mut Workspace) {
+    let of_settings = &workspace.settings.approval;
+    if of_settings.asks_for_any() || workspace.settings.kind == WorkspaceKind::Chat {
+        return;
+    }
+    let is_idle = |policy: &ApprovalPolicy| policy.line.is_some() && !policy.asks_for_any();
+    let agents = workspace.agents.values().map(|agent| (agent.file.as_str(), &agent.policy.approval));
+    let of_settings = (SETTINGS, of_settings);
+    let needs_settings = agents.clone().all(|(_, policy)| !policy.asks_for_any());
+    let written = agents.chain(needs_settings.then_some(of_settings));
+    let idle = written.filter(|(_, policy)| is_idle(policy)).map(|(file, policy)| (file.to_owned(), policy.line));
+    for (file, line) in idle.collect::<Vec<_>>() {
+        let message = "`approval` asks for nothing, and no call waits for a person: say `manual`, or name tools under `native`, \
+                       `actions` and `external`";
+        workspace.warn(&file, line, message.to_owned());
+    }
+}
+
+impl Workspace {
+    /// Warnings about what approvals name under `external` and no tool is called, where the servers say what they offer: the
+    /// names of their tools, by the names of the servers. Where one of them said nothing, what looks like a slip is told alone.
+    pub fn unmet_approvals(&self, offered: &BTreeMap<String, Vec<String>>) -> Vec<Problem> {
+        let of_agents = self.agents.values().map(|agent| {
+            let is_chosen =
+                |name: &str| agent.tools.external.as_ref().is_none_or(|chosen| chosen.iter().any(|one| one == name));
+            (agent.file.as_str(), &agent.policy.approval, self.known_to(is_chosen, offered))
+        });
+        let of_settings = (SETTINGS, &self.settings.approval, self.known_to(|_| true, offered));
+        let mut found = Vec::new();
+        for (file, policy, (names, is_all)) in of_agents.chain([of_settings]) {
+            for pattern in policy.external.iter().filter(|pattern| !matches([*pattern], &names)) {
+                // What belongs elsewhere is told without asking.
+                let is_elsewhere =
+                    self.actions.contains_key(pattern) || NATIVE_TOOLS.contains(&pattern.as_str()) || all_known(self);
+                let names = names.iter().map(String::as_str);
+                let guess = if is_all { nearest(pattern, names) } else { slip_of(pattern, names) };
+                if is_elsewhere || (!is_all && guess.is_none()) {
+                    continue;
+                }
+                let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
+                let message = format!("`approval` asks for nothing with `{pattern}`, which no server offers{guess}");
+                let (file, line) = (file.to_owned(), policy.line);
+                found.push(Problem { file, line, severity: Severity::Warning, message, disables: None });
+            }
+        }
+        found
+    }
+
+    /// The names of the tools of the servers for which `is_chosen` is true, and whether these are all.
+    fn known_to(
+        &self,
+        is_chosen: impl Fn(&str) -> bool,
+        offered: &BTreeMap<String, Vec<String>>,
+    ) -> (Vec<String>, bool) {
+        let (mut names, mut is_all) = (Vec::new(), true);
+        for tool in self.tools.values().filter(|tool| is_chosen(&tool.name)) {
+            match (&tool.source, offered.get(&tool.name)) {
+                (ToolSourceDefinition::Http(_), _) => names.extend(http_names(tool)),
+                (_, Some(plain)) => names.extend(plain.iter().flat_map(|plain| names_of(tool, plain))),
+                (_, None) if !tool.enabled => {}
+                (_, None) => is_all = false,
+            }
+            names.push(tool.name.clone());
+        }
+        (names, is_all)
+    }
+}
+
 /// Names that `policy` asks for and that nothing has, with what is wrong with them: a slip there would let a call run that a
 /// person was to see. What servers of tools, and programs, add is not known here.
 fn strangers<'p>(workspace: &Workspace, policy: &'p ApprovalPolicy) -> Vec<(&'p String, String)> {
@@ -320,8 +390,12 @@ fn all_known(workspace: &Workspace) -> bool {
 
 /// The names by which a run knows an HTTP tool.
 fn http_names(tool: &ToolDefinition) -> Vec<String> {
-    let plain = &tool.name;
-    let mut names = vec![plain.clone(), format!("{plain}.{plain}")];
+    names_of(tool, &tool.name)
+}
+
+/// The names by which a run knows the tool `plain` of the server `tool`.
+fn names_of(tool: &ToolDefinition, plain: &str) -> Vec<String> {
+    let mut names = vec![plain.to_owned(), format!("{}.{plain}", tool.name)];
     if let Some(prefix) = tool.expose.tool_prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
         let name = format!("{prefix}.{plain}");
         names.extend([wire_name(&name), name]);

@@ -183,7 +183,7 @@ fn skill_dirs(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Vec<S
 
 fn policy(node: &YamlNode, problems: &mut FileProblems<'_>) -> ApprovalPolicy {
     let mut fields = Fields::of(node, "`policy` of the settings", problems);
-    let approval = fields.get("approval").map(|node| ApprovalPolicy::read(node, problems)).unwrap_or_default();
+    let approval = ApprovalPolicy::of(&mut fields, problems);
     fields.finish(problems);
     approval
 }

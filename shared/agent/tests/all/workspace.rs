@@ -262,6 +262,58 @@ fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
 }
 
 #[test]
+fn an_approval_that_asks_for_nothing_is_told() {
+    let agent = |approval: &str| {
+        format!("---\ndescription: Helps\nmodel: fast\npolicy:\n  max_steps: 5\n  approval:{approval}\n---\nHelp.\n")
+    };
+    let settings = |approval: &str| format!("models: {{fast: workspace/small}}\npolicy: {{approval: {approval}}}\n");
+    let told = |files: &[(&str, &str)]| {
+        lines(&declared(files)).into_iter().filter(|line| line.contains("`approval`")).collect::<Vec<_>>()
+    };
+    let warning =
+        |path: &str, line: usize| format!("{path}:{line}: warning: `approval` asks for nothing, and no call waits");
+    for nothing in ["", " {}", " {external: []}", " {deny_after: P7D}", " {manual: false}"] {
+        let found = told(&[(AGENT, &agent(nothing))]);
+        assert!(found.len() == 1 && found[0].starts_with(&warning(AGENT, 6)), "{nothing}: {found:?}");
+    }
+    for something in [" manual", " {external: [docs]}", " {native: ['*'], deny_after: P7D}"] {
+        assert_eq!(told(&[(AGENT, &agent(something))]), [] as [&str; 0], "{something}");
+    }
+    let times = agent(" {deny_after: P7D}");
+    assert_eq!(told(&[(AGENT, &times), (SETTINGS, &settings("manual"))]), [] as [&str; 0], "what the settings ask for");
+    assert_eq!(told(&[(SETTINGS, &settings("{deny_after: P7D}"))]), [] as [&str; 0], "what the agent asks for");
+    let found = told(&[(AGENT, &agent("")), (SETTINGS, &settings("{}"))]);
+    assert!(found.len() == 2 && found[1].starts_with(&warning(SETTINGS, 2)), "{found:?}");
+    for (name, time) in [("deny_after", "P0D"), ("remind_after", "PT0S")] {
+        let text = agent(&format!(" {{external: [docs], {name}: {time}}}"));
+        let found = lines(&declared(&[(AGENT, &text)]));
+        let error =
+            format!("{AGENT}:6: error: `{name}` must be a time from one second on, such as `P3D`, and is `{time}`");
+        assert!(found.contains(&error), "{found:?}");
+    }
+}
+
+#[test]
+fn what_no_server_offers_is_told_where_they_were_asked() {
+    let matter = |names: &str| {
+        format!("---\ndescription: Helps\nmodel: fast\npolicy:\n  approval: {{external: [{names}]}}\n---\nHelp.\n")
+    };
+    let told = |names: &str, offered: &[(&str, &[&str])]| {
+        let workspace = declared(&[(AGENT, &matter(names))]);
+        let tools = |tools: &[&str]| tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>();
+        let offered: BTreeMap<_, _> =
+            offered.iter().map(|(server, names)| ((*server).to_owned(), tools(names))).collect();
+        workspace.unmet_approvals(&offered).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let docs: &[(&str, &[&str])] = &[("docs", &["send_mail", "read"])];
+    assert_eq!(told("send_mail, docs, docs.read, 'send*', '*'", docs), [] as [&str; 0]);
+    let warning = format!("{AGENT}:5: warning: `approval` asks for nothing with `send_mial`, which no server offers");
+    assert_eq!(told("send_mial", docs), [format!("{warning}: did you mean `send_mail`?")]);
+    assert_eq!(told("'post*'", docs).len(), 1);
+    assert_eq!(told("send_mial, post", &[]), [] as [&str; 0], "nobody knows what it offers");
+}
+
+#[test]
 fn settings_that_begin_otherwise_than_settings_do_are_an_error_and_not_instructions() {
     let fields = "description: Helps\npolicy:\n  approval: manual\n";
     let is_told = |path: &str, text: &str| {

@@ -217,6 +217,14 @@ async fn who_asks_is_told_whether_models_and_servers_are_there() {
         "nothing is generated or called"
     );
 
+    let slip = format!("{UNASKED}policy: {{approval: {{external: [chnage, change]}}}}\n");
+    assistant.write(".openharness/settings.yaml", &slip);
+    let (status, told) = check(&[]);
+    let warning = "settings.yaml:3: warning: `approval` asks for nothing with `chnage`, which no server offers: did you mean \
+                   `change`?";
+    assert!(status == Some(0) && told.contains(warning) && told.contains("; 1 to look at above"), "{told}");
+    assistant.write(".openharness/settings.yaml", UNASKED);
+
     assistant.write(
         ".openharness/models/models.yaml",
         &format!("main:\n  provider: openai-compatible\n  name: other\n  url: {}\n", assistant.model.base_url()),
