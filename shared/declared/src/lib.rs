@@ -177,7 +177,7 @@ fn made(workspace: &Workspace, parts: AgentParts) -> Agent {
         true => format!("The agent `{}`.", definition.name),
         false => definition.description.clone(),
     };
-    let asks = definition.policy.approval != Default::default() || workspace.settings.approval != Default::default();
+    let asks = definition.policy.approval.asks_for_any() || workspace.settings.approval.asks_for_any();
     let tier = if asks { AutonomyTier::ActWithApproval } else { AutonomyTier::ActAuto };
     let agent = Agent::new(move |outside| graph(team::placed(parts.clone(), outside)));
     let agent = agent.description(description).autonomy(tier);

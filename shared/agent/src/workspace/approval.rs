@@ -90,7 +90,7 @@ impl ApprovalPolicy {
     }
 
     /// True if there may be a call that waits.
-    pub(crate) fn asks_for_any(&self) -> bool {
+    pub fn asks_for_any(&self) -> bool {
         self.manual || [&self.native, &self.actions, &self.external].iter().any(|patterns| !patterns.is_empty())
     }
 

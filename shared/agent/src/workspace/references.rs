@@ -435,7 +435,7 @@ fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
 fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
     let mut wrong = Vec::new();
     for name in agent.switch.iter().chain(&agent.subagents) {
-        if !workspace.agents.contains_key(name) {
+        if !workspace.agents.contains_key(name) && !is_broken(workspace, name) {
             let guess = nearest(name, workspace.agents.keys().map(String::as_str));
             wrong.push((name, missing("agent", name, guess)));
         }
@@ -458,6 +458,11 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
         let message = "agents of a `chat` workspace only talk: they call no others";
         workspace.warn(&agent.file, None, message.to_owned());
     }
+}
+
+/// True if there is a file of the agent `name` that cannot be read: what is wrong with it is told there.
+fn is_broken(workspace: &Workspace, name: &str) -> bool {
+    !workspace.agents.contains_key(name) && workspace.flaws(DefinitionKind::Agent, name).next().is_some()
 }
 
 /// Texts for models and providers that no agent has.
@@ -497,7 +502,7 @@ fn hooks(workspace: &mut Workspace) {
 
 /// Why a hook cannot ask `agent`.
 fn cannot_be_asked(workspace: &Workspace, agent: &str) -> Option<String> {
-    if !workspace.agents.contains_key(agent) {
+    if !workspace.agents.contains_key(agent) && !is_broken(workspace, agent) {
         return Some(missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str))));
     }
     let is_refused = workspace.flaws(DefinitionKind::Agent, agent).next().is_some();
@@ -574,6 +579,7 @@ fn unused(workspace: &mut Workspace) {
 fn default_agent(workspace: &mut Workspace) {
     let Some(name) = workspace.settings.default_agent.clone() else { return };
     let message = match workspace.agents.get(&name) {
+        None if is_broken(workspace, &name) => return workspace.ask_for_everything(),
         None => missing("agent", &name, nearest(&name, workspace.agents.keys().map(String::as_str))),
         Some(agent) if agent.mode == AgentMode::Subagent => {
             format!("`{name}` is a `subagent`, which only agents ask: its `mode` has to be `primary` or `all`")

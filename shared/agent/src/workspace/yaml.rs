@@ -95,7 +95,7 @@ impl YamlNode {
 pub(crate) fn parse(text: &str, first: usize) -> Result<YamlNode, YamlError> {
     let before = first.saturating_sub(1);
     let lines = text.lines().count().max(1);
-    let mut reader = YamlReader { parser: Parser::new_from_str(text), before, lines, values: 0 };
+    let mut reader = YamlReader { text, parser: Parser::new_from_str(text), before, lines, values: 0 };
     match reader.document() {
         Err(error) => Err(error),
         Ok(node) => Ok(node.unwrap_or(YamlNode { line: first, value: NodeValue::Null })),
@@ -103,6 +103,7 @@ pub(crate) fn parse(text: &str, first: usize) -> Result<YamlNode, YamlError> {
 }
 
 struct YamlReader<'t> {
+    text: &'t str,
     parser: Parser<'t, saphyr_parser::StrInput<'t>>,
     /// Lines of the file before the text.
     before: usize,
@@ -136,7 +137,9 @@ impl<'t> YamlReader<'t> {
     fn broken(&self, error: &ScanError) -> YamlError {
         let line = self.before + error.marker().line().clamp(1, self.lines);
         let column = error.marker().col() + 1;
-        YamlError { line, message: format!("this is no valid YAML at column {column}: {}", error.info()) }
+        let written = self.text.lines().nth(line - self.before - 1).unwrap_or_default();
+        let reason = explained(error.info(), written);
+        YamlError { line, message: format!("this is no valid YAML at column {column}: {reason}") }
     }
 
     fn refuse(&self, span: Span, message: impl Into<String>) -> YamlError {
@@ -235,6 +238,25 @@ impl<'t> YamlReader<'t> {
     }
 }
 
+/// What the parser says of the line `written`, with what to do about it where that is known.
+fn explained(info: &str, written: &str) -> String {
+    if info.contains("mapping values are not allowed") {
+        return match written.matches(": ").count() + usize::from(written.trim_end().ends_with(':')) {
+            0 | 1 => format!("{info}; indent the fields of one mapping alike"),
+            _ => format!("{info}; a value with `: ` in it stands in quotes: \"…: …\""),
+        };
+    }
+    if info.contains("trailing content after double-quoted") {
+        return "a quote ends the text here, and more stands behind it; within '…' a quote is written twice (''), and \"…\" may \
+                have single ones in it"
+            .to_owned();
+    }
+    if info.contains("scanning an anchor or alias") || info.contains("unknown anchor") {
+        return format!("{info}; a value that begins with `*` or `&` stands in quotes: \"*\"");
+    }
+    info.to_owned()
+}
+
 /// A scalar by the core schema of YAML 1.2: `yes` and `no` are texts.
 fn scalar(text: Cow<'_, str>, style: ScalarStyle) -> NodeValue {
     if style != ScalarStyle::Plain {
@@ -294,6 +316,22 @@ mod tests {
         assert!(refused("a: 1\n---\nb: 2\n").1.contains("second document"));
         assert!(refused("a: b: c\n").1.contains("no valid YAML"));
         assert!(refused("? [a]\n: 1\n").1.contains("a key must be a text"));
+    }
+
+    #[test]
+    fn what_is_often_meant_otherwise_is_told_with_what_to_do() {
+        for (text, line, advice) in [
+            ("a: 1\ndescription: Sorts: invoices\n", 2, "a value with `: ` in it stands in quotes"),
+            ("description: Sorts:\n", 1, "a value with `: ` in it stands in quotes"),
+            ("a: 1\n  b: 2\n", 2, "indent the fields of one mapping alike"),
+            ("description: 'Bob's desk'\n", 1, "within '…' a quote is written twice"),
+            ("external: [*]\n", 1, "stands in quotes: \"*\""),
+            ("external: *\n", 1, "stands in quotes: \"*\""),
+            ("external: [*_mail]\n", 1, "stands in quotes: \"*\""),
+        ] {
+            let (at, message) = refused(text);
+            assert!(at == line && message.contains(advice), "{text}: {at}: {message}");
+        }
     }
 
     #[test]

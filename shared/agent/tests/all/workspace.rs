@@ -262,6 +262,19 @@ fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_told_once() {
+    let lead = "---\ndescription: Leads\nmodel: fast\nsubagents: [assistant]\nswitch: [assistant]\n---\nLead.\n";
+    for broken in ["---\ndescription: Sorts: invoices\n---\nSort.\n", "# Title\n---\ndescription: Sorts\n---\nSort.\n"]
+    {
+        let workspace = declared(&[(AGENT, broken), (".openharness/agents/lead.md", lead)]);
+        let found = lines(&workspace);
+        assert!(found.len() == 1 && found[0].starts_with(AGENT), "{found:#?}");
+        assert!(workspace.default_agent().is_none(), "no other one answers in its place");
+        assert!(workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true));
+    }
+}
+
+#[test]
 fn an_approval_that_asks_for_nothing_is_told() {
     let agent = |approval: &str| {
         format!("---\ndescription: Helps\nmodel: fast\npolicy:\n  max_steps: 5\n  approval:{approval}\n---\nHelp.\n")
