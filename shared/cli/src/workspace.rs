@@ -1,5 +1,6 @@
 //! `dormouse workspace`: looks at a folder that is an agent.
 
+mod elsewhere;
 mod publish;
 
 use std::io::{self, IsTerminal, Write};
@@ -103,6 +104,7 @@ pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure>
     let mut workspace = load(&definitions(folder).await?, &platform());
     let scripts = scripts(&workspace, folder);
     workspace.problems.extend(scripts);
+    elsewhere::look_for(&mut workspace, folder);
     Ok(workspace)
 }
 

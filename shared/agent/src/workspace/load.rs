@@ -545,6 +545,17 @@ impl<'f> Loader<'f> {
             problems.warning(None, format!("the file is not read: move it to `{INSTRUCTIONS}`, beside `.openharness`"));
             return self.keep(problems);
         }
+        if path.strip_prefix(".openharness/") == Some(part) {
+            let is_yaml = [".yaml", ".yml"].iter().any(|ending| part.ends_with(ending));
+            if is_yaml && self.looks_like_a_hook(path) {
+                return self.unread_guard(path, "a hook belongs in `.openharness/hooks`, as `NAME.yaml`");
+            }
+            if let Some(place) = place_of(part) {
+                let mut problems = FileProblems::new(path);
+                problems.warning(None, format!("the file is not read: {place}"));
+                return self.keep(problems);
+            }
+        }
         let guess =
             nearest(part, ["agents", "models", "tools", "actions", "skills", "hooks", "prompts.yaml", "settings.yaml"]);
         if let Some(guard @ ("hooks" | "settings.yaml")) = guess
@@ -556,6 +567,25 @@ impl<'f> Loader<'f> {
         let mut problems = FileProblems::new(path);
         problems.warning(None, format!("the file is not read{guess}"));
         self.keep(problems);
+    }
+}
+
+/// Where a file belongs that stands right in `.openharness`, as far as its name tells.
+fn place_of(name: &str) -> Option<&'static str> {
+    let (stem, ending) = name.rsplit_once('.')?;
+    match (stem.to_lowercase().as_str(), ending) {
+        ("readme", _) => None,
+        ("memory", "md") => Some("it belongs in `.openharness/memory`"),
+        ("skill", "md") => Some("a skill belongs in a folder of `.openharness/skills`, as `SKILL.md`"),
+        (_, "md") => Some("an agent belongs in `.openharness/agents`"),
+        ("action" | "actions", "yaml" | "yml") => {
+            Some("an action belongs in a folder of `.openharness/actions`, as `ACTION.yaml`")
+        }
+        ("model" | "models", "yaml" | "yml") => Some("models belong in `.openharness/models`"),
+        ("tool" | "tools" | "server" | "servers" | "mcp", "yaml" | "yml" | "json") => {
+            Some("servers of tools belong in `.openharness/tools/settings.yaml`")
+        }
+        (_, _) => None,
     }
 }
 

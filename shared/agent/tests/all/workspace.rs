@@ -482,7 +482,12 @@ fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
     }
     let hook = "events: [before_tool_dispatch]\nmatcher: ^Bsh$\nhandler: {type: command, command: x}\n";
     assert!(everything(".openharness/hooks/slip.yaml", hook.to_owned()), "did you mean Bash?");
-    for path in [".openharness/hooks/guard.json", ".openharness/hooks/sec/guard.yaml", ".openharness/hoks/guard.yaml"] {
+    for path in [
+        ".openharness/hooks/guard.json",
+        ".openharness/hooks/sec/guard.yaml",
+        ".openharness/hoks/guard.yaml",
+        ".openharness/guard.yaml",
+    ] {
         assert!(everything(path, hook.replace("Bsh", "Bash")), "{path}");
     }
     assert!(!everything(".openharness/hooks/fine.yaml", hook.replace("Bsh", "Bash")));
@@ -553,6 +558,9 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
         (".openharness/hook/one.yaml", "did you mean `.openharness/hooks`?"),
         (".openharness/AGENTS.md", "move it to `AGENTS.md`, beside `.openharness`"),
         (".openharness/agents.md", "move it to `AGENTS.md`, beside `.openharness`"),
+        (".openharness/triage.md", "an agent belongs in `.openharness/agents`"),
+        (".openharness/models.yaml", "models belong in `.openharness/models`"),
+        (".openharness/tools.yaml", "servers of tools belong in `.openharness/tools/settings.yaml`"),
         (".openharness/settings.yml", "did you mean `.openharness/settings.yaml`?"),
         (".openharness/prompts.yml", "did you mean `.openharness/prompts.yaml`?"),
         (".openharness/tools/settings.yml", "call it `settings.yaml`"),

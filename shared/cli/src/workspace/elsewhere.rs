@@ -1,0 +1,150 @@
+//! Definitions that stand where nobody looks for them, and folders that have none.
+
+use std::fs;
+use std::path::Path;
+
+use dormouse_agent::workspace::{FILE_LIMIT, Problem, Severity, Workspace};
+
+/// The folder of definitions.
+const ALL: &str = ".openharness";
+/// Place of the warning about a workspace without agents.
+const AGENTS: &str = ".openharness/agents";
+/// The most folders that are named.
+const MOST_NAMED: usize = 3;
+
+/// Adds to the problems of `workspace`, which is that of `folder`, what stands beside its definitions and was meant to be among
+/// them. A folder without any is none, which is an error.
+pub(super) fn look_for(workspace: &mut Workspace, folder: &Path) {
+    let is_inside = folder.canonicalize().is_ok_and(|path| path.ends_with(ALL));
+    let has_none = workspace.agents.is_empty() && !folder.join(ALL).is_dir();
+    if has_none {
+        workspace.problems.retain(|problem| problem.file != AGENTS);
+        let near = match is_inside {
+            true => vec![folder.join("..").display().to_string()],
+            false => near(folder),
+        };
+        workspace.problems.push(problem(ALL, Severity::Error, no_workspace(&near)));
+    }
+    if !is_inside {
+        let found = beside(folder).into_iter();
+        workspace.problems.extend(found.map(|(path, place)| {
+            problem(&path, Severity::Warning, format!("the file is not read: it belongs in `{place}`"))
+        }));
+    }
+}
+
+fn problem(file: &str, severity: Severity, message: String) -> Problem {
+    Problem { file: file.to_owned(), line: None, severity, message, disables: None }
+}
+
+fn no_workspace(near: &[String]) -> String {
+    let near = match near {
+        [] => String::new(),
+        [one] => format!("; there is one in `{one}`"),
+        several => format!("; there are some in `{}`", several.join("`, `")),
+    };
+    format!("there is no workspace in this folder{near}; `dormouse new FOLDER --template assistant` makes one")
+}
+
+/// Workspaces one folder up or down.
+fn near(folder: &Path) -> Vec<String> {
+    let is_workspace = |path: &Path| path.join(ALL).is_dir();
+    let above = folder.canonicalize().ok().and_then(|path| path.parent().map(is_workspace)).unwrap_or(false);
+    let mut below: Vec<String> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()).filter(|path| is_workspace(path)))
+        .map(|path| path.strip_prefix(".").unwrap_or(&path).display().to_string())
+        .collect();
+    below.sort();
+    let above = above.then(|| folder.join("..").display().to_string());
+    above.into_iter().chain(below).take(MOST_NAMED).collect()
+}
+
+/// Files beside `.openharness` that are definitions by what stands in them, one of each kind, with the places where they belong.
+fn beside(folder: &Path) -> Vec<(String, &'static str)> {
+    let has = |text: &str, words: &[&str]| words.iter().all(|word| text.contains(*word));
+    let mut found = Vec::new();
+    let mut look = |inside: &str, endings: &[&str], place: &'static str, is_meant: &dyn Fn(&str) -> bool| {
+        let mut names: Vec<String> = fs::read_dir(folder.join(inside))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| endings.iter().any(|ending| name.ends_with(*ending)))
+            .collect();
+        names.sort();
+        let paths = names.into_iter().map(|name| format!("{inside}/{name}"));
+        found.extend(paths.map(|path| (path, place)).find(|(path, _)| is_meant(&text_of(&folder.join(path)))));
+    };
+    look("agents", &[".md"], ".openharness/agents", &|text: &str| text.starts_with("---"));
+    look("models", &[".yaml", ".yml"], ".openharness/models", &|text: &str| has(text, &["provider:", "name:"]));
+    look("hooks", &[".yaml", ".yml"], ".openharness/hooks", &|text: &str| has(text, &["events:", "handler:"]));
+    let settings = text_of(&folder.join("settings.yaml"));
+    if has(&settings, &["default_agent:"]) || has(&settings, &["policy:", "approval"]) {
+        found.push(("settings.yaml".to_owned(), ALL));
+    }
+    found
+}
+
+/// The text of a file that may be a definition; nothing of a larger one.
+fn text_of(path: &Path) -> String {
+    let is_small = path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= FILE_LIMIT);
+    if is_small { fs::read_to_string(path).unwrap_or_default() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(folder: &Path) -> Vec<String> {
+        let mut workspace = Workspace::default();
+        look_for(&mut workspace, folder);
+        workspace.problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
+        fs::write(path, text).expect("it is written");
+    }
+
+    #[test]
+    fn a_folder_without_a_workspace_is_an_error_that_names_one_beside() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().join("here");
+        fs::create_dir(&folder).expect("a folder");
+        let none = "there is no workspace in this folder; `dormouse new FOLDER --template assistant` makes one";
+        assert_eq!(told(&folder), [format!(".openharness: error: {none}")]);
+        let helper = folder.join("helper");
+        write(&helper.join(".openharness/settings.yaml"), "default_agent: helper\n");
+        assert_eq!(told(&helper), [] as [&str; 0]);
+        let there = format!("there is one in `{}`", helper.display());
+        assert!(told(&folder)[0].contains(&there), "{:?}", told(&folder));
+        let (inside, source) = (helper.join(".openharness"), helper.join("src"));
+        fs::create_dir(&source).expect("a folder");
+        for other in [&inside, &source] {
+            let there = format!("there is one in `{}/..`", other.display());
+            assert!(told(other).len() == 1 && told(other)[0].contains(&there), "{:?}", told(other));
+        }
+    }
+
+    #[test]
+    fn definitions_beside_the_folder_of_definitions_are_named() {
+        let place = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| write(&place.path().join(path), text);
+        write(".openharness/settings.yaml", "default_agent: helper\n");
+        for (path, text) in
+            [("agents/agent.md", "# Agents\n"), ("models/data.yaml", "a: 1\n"), ("settings.yaml", "a: 1\n")]
+        {
+            write(path, text);
+        }
+        assert_eq!(told(place.path()), [] as [&str; 0], "they are of something else");
+        write("agents/triage.md", "---\ndescription: Sorts\n---\nSort.\n");
+        write("models/models.yaml", "main: {provider: openai, name: x}\n");
+        write("settings.yaml", "policy: {approval: manual}\n");
+        let expected = [("agents/triage.md", "/agents"), ("models/models.yaml", "/models"), ("settings.yaml", "")];
+        let expected = expected.map(|(path, inside)| {
+            format!("{path}: warning: the file is not read: it belongs in `.openharness{inside}`")
+        });
+        assert_eq!(told(place.path()), expected);
+    }
+}
