@@ -301,6 +301,8 @@ fn probes(operation: Operation, parameters: &[(String, String)], own: &Things, o
         for (kind, name) in parameters {
             match kind.as_str() {
                 "path" => all.push(probe(name, name, path(name), &body)),
+                // It narrows a list, and names no thing.
+                "query" if name == "status" => {}
                 "query" => {
                     let thing = match name.as_str() {
                         "after_event_id" | "cursor" => "event_id",

@@ -9,7 +9,7 @@ use dormouse_ports::tool::{
     ActionDefinition, Effect, Pending, TIME_TO_TELL, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply,
     ToolSource, ToolSpec,
 };
-use dormouse_ports::{Clock, Secret};
+use dormouse_ports::{Clock, Map, Secret};
 use serde_json::Value;
 
 use super::bash::{left, told};
@@ -24,6 +24,10 @@ const LONGEST_VARIABLE: usize = 64 << 10;
 
 /// The most characters of a reference.
 const LONGEST_REFERENCE: usize = 500;
+/// The fields of what stands behind `pending`.
+const PENDING_FIELDS: [&str; 3] = ["reference", "timeout_seconds", "poll_after_seconds"];
+/// Characters of a word that cannot be read.
+const LONGEST_SHOWN: usize = 100;
 
 /// The actions of a workspace.
 ///
@@ -36,7 +40,8 @@ const LONGEST_REFERENCE: usize = 500;
 /// Status 75 says that the outcome comes later, at that address, and so does an output that is `{"pending": …}` and nothing
 /// else. There stands `true`, a reference for people, or an object with `reference`, `timeout_seconds` (after which no
 /// run waits any more; a day where it is left out) and `poll_after_seconds` (after which the command runs again, with
-/// the same key and the reference in `DORMOUSE_ACTION_PENDING`, to say how the work stands).
+/// the same key and the reference in `DORMOUSE_ACTION_PENDING`, to say how the work stands). What of it cannot be read is an
+/// error of a call that may have happened.
 pub struct ActionTools {
     backend: Arc<dyn ExecutionBackend>,
     values: Values,
@@ -143,22 +148,48 @@ fn value_of(stdout: &str) -> Option<Value> {
     serde_json::from_str(stdout).ok().filter(Value::is_object)
 }
 
-/// What `{"pending": …}` says; `None` where `value` is something else.
-fn pending_of(value: &Value) -> Option<Pending> {
+/// What `{"pending": …}` says, or what is wrong with it; `None` where `value` is something else.
+fn pending_of(value: &Value) -> Option<Result<Pending, String>> {
     let fields = value.as_object().filter(|fields| fields.len() == 1)?;
     match fields.get("pending")? {
-        Value::Bool(true) => Some(Pending::default()),
-        Value::String(reference) => Some(of_reference(Some(reference))),
-        Value::Object(said) => {
-            let seconds = |name: &str| said.get(name).and_then(Value::as_u64).filter(|seconds| *seconds > 0);
-            let reference = said.get("reference").and_then(Value::as_str);
-            let poll_after = seconds("poll_after_seconds").map(Duration::from_secs);
-            let state = poll_after.map_or(Value::Null, |_| reference.unwrap_or_default().into());
-            let timeout = seconds("timeout_seconds").map(Duration::from_secs);
-            Some(Pending { timeout, poll_after, state, ..of_reference(reference) })
-        }
+        Value::Bool(true) => Some(Ok(Pending::default())),
+        Value::String(reference) => Some(Ok(of_reference(Some(reference)))),
+        Value::Object(said) => Some(pending_in(said)),
         Value::Bool(false) | Value::Null | Value::Number(_) | Value::Array(_) => None,
     }
+}
+
+/// What the object behind `pending` says.
+///
+/// # Errors
+/// A field that there is not, or one that cannot be read.
+fn pending_in(said: &Map) -> Result<Pending, String> {
+    if let Some(name) = said.keys().find(|name| !PENDING_FIELDS.contains(&name.as_str())) {
+        let name: String = name.chars().take(LONGEST_SHOWN).collect();
+        return Err(format!("`pending` has no field `{name}`: it has `{}`", PENDING_FIELDS.join("`, `")));
+    }
+    let written = |name: &str| said.get(name).filter(|value| !value.is_null());
+    let shown = |value: &Value| value.to_string().chars().take(LONGEST_SHOWN).collect::<String>();
+    let seconds = |name: &str| {
+        let Some(value) = written(name) else { return Ok(None) };
+        let seconds = value.as_u64().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let misfit = || format!("`{name}` of `pending` must be a whole number from 1 on, and is {}", shown(value));
+        seconds.map(Some).ok_or_else(misfit)
+    };
+    let reference = match written("reference") {
+        None => None,
+        Some(Value::String(reference)) => Some(reference.as_str()),
+        Some(other) => return Err(format!("`reference` of `pending` must be a text, and is {}", shown(other))),
+    };
+    let poll_after = seconds("poll_after_seconds")?;
+    let state = poll_after.map_or(Value::Null, |_| reference.unwrap_or_default().into());
+    Ok(Pending { timeout: seconds("timeout_seconds")?, poll_after, state, ..of_reference(reference) })
+}
+
+/// It goes on elsewhere, and how it is waited for cannot be read.
+fn unreadable(reason: &str) -> ToolError {
+    let message = format!("the action says that its outcome comes later, in words that cannot be read: {reason}");
+    ToolError::permanent(message).maybe_done()
 }
 
 fn of_reference(reference: Option<&str>) -> Pending {
@@ -184,13 +215,14 @@ fn reply(call: &ToolCall, outcome: &CommandOutcome, limits: &CommandLimits) -> R
     match outcome.end {
         CommandEnd::Exited { status: LATER } => {
             let reference = (!stdout.is_empty()).then(|| stdout.chars().take(LONGEST_REFERENCE).collect());
-            let said = value_of(stdout).as_ref().and_then(pending_of);
+            let said = value_of(stdout).as_ref().and_then(pending_of).transpose();
+            let said = said.map_err(|reason| unreadable(&reason))?;
             later(call, said.unwrap_or(Pending { reference, ..Pending::default() }))
         }
         CommandEnd::Exited { status: 0 } => {
             let value = value_of(stdout);
             if let Some(pending) = value.as_ref().and_then(pending_of) {
-                return later(call, pending);
+                return later(call, pending.map_err(|reason| unreadable(&reason))?);
             }
             let mut output = ToolOutput::text(told(outcome, limits));
             output.structured = value;
@@ -202,5 +234,44 @@ fn reply(call: &ToolCall, outcome: &CommandOutcome, limits: &CommandLimits) -> R
         | CommandEnd::TooMuchOutput
         | CommandEnd::TooMuchMemory
         | CommandEnd::TooManyProcesses => Ok(ToolReply::Done(ToolOutput::error(told(outcome, limits)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_an_outcome_that_comes_later_is_read_whole_or_told() {
+        let read = |said: Value| pending_of(&json!({ "pending": said })).expect("it is pending");
+        let seconds = Duration::from_secs;
+        let both = read(json!({ "reference": "job-7", "timeout_seconds": 604_800, "poll_after_seconds": 60 }));
+        let both = both.expect("it can be read");
+        assert_eq!((both.timeout, both.poll_after), (Some(seconds(604_800)), Some(seconds(60))));
+        assert_eq!((both.reference.as_deref(), both.state), (Some("job-7"), json!("job-7")));
+        for said in [json!(true), json!("job-7"), json!({}), json!({ "timeout_seconds": null })] {
+            assert!(read(said.clone()).is_ok(), "{said}");
+        }
+        for (said, told) in [
+            (
+                json!({ "timout_seconds": 5 }),
+                "`pending` has no field `timout_seconds`: it has `reference`, `timeout_seconds`",
+            ),
+            (
+                json!({ "timeout_seconds": "7d" }),
+                "`timeout_seconds` of `pending` must be a whole number from 1 on, and is \"7d\"",
+            ),
+            (
+                json!({ "poll_after_seconds": 0 }),
+                "`poll_after_seconds` of `pending` must be a whole number from 1 on, and is 0",
+            ),
+            (json!({ "reference": 7 }), "`reference` of `pending` must be a text, and is 7"),
+        ] {
+            let reason = read(said.clone()).expect_err("it cannot be read");
+            assert!(reason.contains(told), "{said}: {reason}");
+        }
+        assert!(pending_of(&json!({ "pending": 3 })).is_none() && pending_of(&json!({ "paid": true })).is_none());
     }
 }
