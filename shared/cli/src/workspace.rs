@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use dormouse_agent::workspace::{
-    AgentMode, Files, KnownFiles, PLATFORM as OF_PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem,
-    Severity, Workspace, load,
+    AgentMode, ApprovalPolicy, Files, KnownFiles, PLATFORM as OF_PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, Platform,
+    Problem, Severity, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_declared::{Presence, PresenceKind, online};
@@ -254,7 +254,7 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
         writeln!(out, "{}", crate::terminal::json(&json!(catalog), true))?;
         return Ok(ExitCode::SUCCESS);
     }
-    write!(out, "{}", in_words(&catalog))?;
+    write!(out, "{}", in_words(&catalog, &workspace))?;
     let warnings =
         workspace.problems.iter().filter(|problem| problem.severity == Severity::Warning || problem.disables.is_none());
     for problem in warnings {
@@ -263,7 +263,7 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_words(catalog: &Catalog) -> String {
+fn in_words(catalog: &Catalog, workspace: &Workspace) -> String {
     let mut text = format!("bundle {}\n", &catalog.digest[..12.min(catalog.digest.len())]);
     text.push_str(&format!("tier {}\n", catalog.tier.map_or("none", ExecutionTier::as_str)));
     let parts = [
@@ -283,9 +283,26 @@ fn in_words(catalog: &Catalog) -> String {
         for entry in entries {
             let is_default = title == "agents" && catalog.default_agent.as_deref() == Some(&entry.name);
             text.push_str(&line(entry, is_default));
+            if let Some(agent) = workspace.agents.get(&entry.name).filter(|_| title == "agents") {
+                let policy = agent.policy.approval.or(&workspace.settings.approval);
+                text.push_str(&format!("    {}\n", plain(&waiting_calls(&policy))));
+            }
         }
     }
     text
+}
+
+/// Which calls wait for a person.
+fn waiting_calls(policy: &ApprovalPolicy) -> String {
+    let lists = [("native", &policy.native), ("actions", &policy.actions), ("external", &policy.external)];
+    let lists = lists.into_iter().filter(|(_, patterns)| !patterns.is_empty());
+    let manual = policy.manual.then(|| "all that may change something".to_owned());
+    let named = lists.map(|(list, patterns)| format!("{list}: {}", patterns.join(", ")));
+    let asked: Vec<String> = manual.into_iter().chain(named).collect();
+    match asked.is_empty() {
+        true => "no call waits for a person".to_owned(),
+        false => format!("calls that wait for a person: {}", asked.join("; ")),
+    }
 }
 
 fn line(entry: &CatalogEntry, is_default: bool) -> String {
@@ -300,4 +317,23 @@ fn line(entry: &CatalogEntry, is_default: bool) -> String {
         text.push_str(&format!("    disabled: {}\n", plain(reason)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_wait_are_told_in_words() {
+        let policy = |manual: bool, external: &[&str]| {
+            let mut policy = ApprovalPolicy::default();
+            policy.external.extend(external.iter().map(|name| (*name).to_owned()));
+            policy.manual = manual;
+            policy
+        };
+        assert_eq!(waiting_calls(&policy(false, &[])), "no call waits for a person");
+        let all = "calls that wait for a person: all that may change something";
+        assert_eq!(waiting_calls(&policy(true, &[])), all);
+        assert_eq!(waiting_calls(&policy(true, &["send_mail", "post*"])), format!("{all}; external: send_mail, post*"));
+    }
 }

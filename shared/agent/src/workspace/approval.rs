@@ -120,6 +120,9 @@ impl ApprovalPolicy {
 
     fn of_fields(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "`approval`", problems);
+        for list in ["native", "actions", "external"] {
+            note(list, &mut fields, problems);
+        }
         let policy = Self {
             manual: fields.boolean("manual", problems).unwrap_or_default(),
             native: fields.texts("native", problems).unwrap_or_default(),
@@ -133,6 +136,21 @@ impl ApprovalPolicy {
         fields.finish(problems);
         policy
     }
+}
+
+/// Notes where the patterns of `list` stand: their names may stand elsewhere in the file, too.
+fn note(list: &'static str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) {
+    let Some(node) = fields.get(list) else { return };
+    for item in node.as_list().unwrap_or(std::slice::from_ref(node)) {
+        if let Some(pattern) = text_of(item) {
+            problems.note(&listed(list, &pattern), item.line);
+        }
+    }
+}
+
+/// The name under which the place of `pattern` in `list` is noted.
+pub(crate) fn listed(list: &str, pattern: &str) -> String {
+    format!("approval.{list}: {pattern}")
 }
 
 /// True if one of `names` is meant by one of `patterns`.

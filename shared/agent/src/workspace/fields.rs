@@ -117,6 +117,7 @@ impl<'n> Fields<'n> {
             return Some(word);
         }
         let guess = nearest(&text, words.iter().copied()).map(|word| format!(": did you mean `{word}`?"));
+        let guess = guess.or_else(|| other_word(&text, words).map(|advice| format!(": {advice}")));
         let what = &self.what;
         let all = words.join("`, `");
         let message = format!("`{name}` of {what} must be one of `{all}`{}", guess.unwrap_or_default());
@@ -168,9 +169,10 @@ impl<'n> Fields<'n> {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&&*entry.key)) {
             let what = &self.what;
             let key = &entry.key;
-            let advice = match nearest(key, self.known.iter().copied()) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => format!("it has `{}`", self.known.join("`, `")),
+            let advice = match (nearest(key, self.known.iter().copied()), other_name(key, &self.known)) {
+                (_, Some(advice)) => advice.to_owned(),
+                (Some(name), None) => format!("did you mean `{name}`?"),
+                (None, None) => format!("it has `{}`", self.known.join("`, `")),
             };
             problems.error(entry.line, format!("{what} has no field `{key}`: {advice}"));
         }
@@ -186,6 +188,35 @@ impl<'n> Fields<'n> {
         };
         problems.error(node.line, format!("`{name}` of {} must be {expected}, and is {shown}", self.what));
         None
+    }
+}
+
+/// What to write in the place of `key`, which is a field of the same in files for other programs, or stands elsewhere here.
+fn other_name(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let has = |name: &str| known.contains(&name);
+    match key {
+        "args" | "arguments" if has("command") => Some("write all of it into `command`, which is one command line"),
+        "env" if has("environment") => Some("did you mean `environment`?"),
+        "base_url" | "baseUrl" | "baseURL" | "api_base" | "endpoint" if has("url") => Some("did you mean `url`?"),
+        "api_key" | "apiKey" if has("key") => Some("did you mean `key`?"),
+        "approval" | "approvals" if has("policy") => Some("it stands in `policy`: `policy: {approval: …}`"),
+        _ => None,
+    }
+}
+
+/// What to write in the place of `word` where one of `words` is the provider of a model.
+fn other_word(word: &str, words: &[&'static str]) -> Option<&'static str> {
+    if !words.contains(&"openai-compatible") {
+        return None;
+    }
+    match word.to_lowercase().as_str() {
+        "ollama" => Some("Ollama is `openai-compatible`, with `url: http://127.0.0.1:11434/v1`"),
+        "azure" | "deepseek" | "groq" | "lmstudio" | "localai" | "mistral" | "openrouter" | "together" | "vllm"
+        | "xai" => Some("a provider that speaks OpenAI's format is `openai-compatible`, with its `url`"),
+        "claude" => Some("did you mean `anthropic`?"),
+        "google" | "vertex" => Some("did you mean `gemini`?"),
+        "aws" => Some("did you mean `bedrock`?"),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use dormouse_ports::model::RuntimeConfig;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
-use super::approval::{ApprovalPolicy, is_exact, matches};
+use super::approval::{ApprovalPolicy, is_exact, listed, matches};
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
 use super::model::ModelDefinition;
@@ -19,6 +19,7 @@ use crate::names::{OWN_TOOLS, nearest, slip_of};
 use dormouse_ports::model::wire_name;
 
 const PROMPTS: &str = ".openharness/prompts.yaml";
+const TOOLS: &str = ".openharness/tools/settings.yaml";
 
 /// What is said of an agent of which nobody knows which model it is to ask.
 const SEVERAL: &str = "it names no model, and there are several: set `model`, or the alias `default` in the settings";
@@ -243,39 +244,42 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
     }
     for name in agent.tools.external.iter().flatten() {
         if !workspace.tools.contains_key(name) {
-            wrong.push((name, missing("tool server", name, nearest(name, workspace.tools.keys().map(String::as_str)))));
+            let names = workspace.tools.keys().map(String::as_str);
+            wrong.push((name, absent(workspace, DefinitionKind::Tool, name, nearest(name, names))));
         }
     }
     for name in agent.tools.actions.iter().flatten() {
         if !workspace.actions.contains_key(name) {
-            wrong.push((name, missing("action", name, nearest(name, workspace.actions.keys().map(String::as_str)))));
+            let names = workspace.actions.keys().map(String::as_str);
+            wrong.push((name, absent(workspace, DefinitionKind::Action, name, nearest(name, names))));
         }
     }
     for name in agent.tools.skills.iter().flatten() {
         if !workspace.skills.contains_key(name) {
-            wrong.push((name, missing("skill", name, nearest(name, workspace.skills.keys().map(String::as_str)))));
+            let names = workspace.skills.keys().map(String::as_str);
+            wrong.push((name, absent(workspace, DefinitionKind::Skill, name, nearest(name, names))));
         }
     }
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
     let both = selected.filter(|name| agent.tools.forbidden().any(|forbidden| forbidden == *name));
     wrong.extend(both.map(|name| (name, format!("`{name}` is selected and disallowed: leave one of them"))));
-    wrong.extend(strangers(workspace, &agent.policy.approval));
     wrong.extend(not_forbidden(workspace, agent));
+    let wrong = wrong.into_iter().map(|(name, message)| (workspace.places.line(&agent.file, name), message));
+    let wrong: Vec<_> = wrong.chain(strangers(workspace, (&agent.file, &agent.policy.approval))).collect();
     let definition = DefinitionName::new(DefinitionKind::Agent, &agent.name);
-    for (name, message) in wrong {
-        let line = workspace.places.line(&agent.file, name);
+    for (line, message) in wrong {
         workspace.disable(&agent.file, line, definition.clone(), message);
     }
 }
 
 /// Approvals of the settings that ask for nothing there is: until they are mended a person is asked for everything.
 fn approvals(workspace: &mut Workspace) {
-    let wrong = strangers(workspace, &workspace.settings.approval);
+    let wrong = strangers(workspace, (SETTINGS, &workspace.settings.approval));
     if wrong.is_empty() {
         return;
     }
     let mut problems = FileProblems::new(SETTINGS);
-    wrong.into_iter().for_each(|(name, message)| problems.error(workspace.places.line(SETTINGS, name), message));
+    wrong.into_iter().for_each(|(line, message)| problems.error(line, message));
     workspace.problems.extend(problems.into_found());
     workspace.ask_for_everything();
 }
@@ -349,26 +353,29 @@ impl Workspace {
     }
 }
 
-/// Names that `policy` asks for and that nothing has, with what is wrong with them: a slip there would let a call run that a
-/// person was to see. What servers of tools, and programs, add is not known here.
-fn strangers<'p>(workspace: &Workspace, policy: &'p ApprovalPolicy) -> Vec<(&'p String, String)> {
+/// What is wrong with names that `policy` of `file` asks for and that nothing has, with their lines: a slip there would let a
+/// call run that a person was to see. What servers of tools, and programs, add is not known here.
+fn strangers(workspace: &Workspace, (file, policy): (&str, &ApprovalPolicy)) -> Vec<(Option<usize>, String)> {
+    let line = |list: &str, name: &str| workspace.places.line(file, &listed(list, name));
     let mut found = Vec::new();
     for name in policy.native.iter().filter(|name| is_exact(name) && !NATIVE_TOOLS.contains(&name.as_str())) {
-        found.push((name, unasked("native tool", name, nearest(name, NATIVE_TOOLS))));
+        found.push((line("native", name), unasked("native tool", name, nearest(name, NATIVE_TOOLS))));
     }
     for name in policy.actions.iter().filter(|name| is_exact(name) && !workspace.actions.contains_key(*name)) {
-        found.push((name, unasked("action", name, nearest(name, workspace.actions.keys().map(String::as_str)))));
+        let guess = nearest(name, workspace.actions.keys().map(String::as_str));
+        found.push((line("actions", name), unasked("action", name, guess)));
     }
     for name in &policy.external {
         let place = match name {
             name if workspace.actions.contains_key(name) => "actions",
             name if NATIVE_TOOLS.contains(&name.as_str()) => "native",
             name => {
-                found.extend(no_http_tool(workspace, name).map(|message| (name, message)));
+                found.extend(no_http_tool(workspace, name).map(|message| (line("external", name), message)));
                 continue;
             }
         };
-        found.push((name, format!("`approval` names `{name}` under `external`: it belongs under `{place}`")));
+        let message = format!("`approval` names `{name}` under `external`: it belongs under `{place}`");
+        found.push((line("external", name), message));
     }
     found
 }
@@ -422,6 +429,29 @@ fn not_forbidden<'a>(workspace: &Workspace, agent: &'a AgentDefinition) -> Vec<(
     let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, names.clone())?)));
     let told = |name: &String, guess| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)));
     slips.map(|(name, guess)| (name, told(name, guess))).collect()
+}
+
+/// The complaint about `name`, which nothing has that can be used. Where its definition is wrong, that is to be mended first.
+fn absent(workspace: &Workspace, kind: DefinitionKind, name: &str, guess: Option<&str>) -> String {
+    let what = match kind {
+        DefinitionKind::Tool => "tool server",
+        DefinitionKind::Action => "action",
+        DefinitionKind::Skill => "skill",
+        DefinitionKind::Agent => "agent",
+        DefinitionKind::Model => "model",
+        DefinitionKind::Hook => "hook",
+        DefinitionKind::Instructions | DefinitionKind::Settings | DefinitionKind::Prompts => "definition",
+    };
+    // A file of tools that cannot be read may have any of them.
+    let is_of_all = |problem: &&Problem| {
+        let is_it = kind == DefinitionKind::Tool && problem.file == TOOLS;
+        is_it && problem.severity == Severity::Error && problem.disables.is_none()
+    };
+    let flaw = workspace.flaws(kind, name).next().or_else(|| workspace.problems.iter().find(is_of_all));
+    match flaw {
+        Some(flaw) => format!("its {what} `{name}` cannot be used: mend `{}` first ({})", flaw.file, flaw.message),
+        None => missing(what, name, guess),
+    }
 }
 
 fn missing(what: &str, name: &str, guess: Option<&str>) -> String {

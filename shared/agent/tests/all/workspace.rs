@@ -178,6 +178,33 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             "defualt_agent: x\n",
             ":1: error: `settings.yaml` has no field `defualt_agent`: did you mean `default_agent`?",
         ),
+        (
+            MODELS,
+            "small:\n  provider: ollama\n  name: x\n",
+            ":2: error: `provider` of model `small` must be one of `openai`, `openai-compatible`, `anthropic`, `gemini`, `bedrock`: \
+             Ollama is `openai-compatible`, with `url: http://127.0.0.1:11434/v1`",
+        ),
+        (
+            MODELS,
+            "small:\n  provider: openai\n  name: x\n  base_url: https://x\n",
+            ":4: error: model `small` has no field `base_url`: did you mean `url`?",
+        ),
+        (
+            TOOLS,
+            "docs:\n  command: npx\n  args: [docs]\n",
+            ":3: error: tool server `docs` has no field `args`: write all of it into `command`, which is one command line",
+        ),
+        (
+            TOOLS,
+            "mcpServers:\n  docs: {command: npx docs}\n",
+            ":2: error: leave the level `mcpServers` out: servers stand by their names at the top of this file",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\napproval: manual\n---\nHi\n",
+            ":3: error: the front matter has no field `approval`: it stands in `policy`: `policy: {approval: …}`",
+        ),
+        (SETTINGS, "approval: manual\n", ":1: error: `settings.yaml` has no field `approval`: it stands in `policy`"),
         (SETTINGS, "default_agent: asistant\n", ":1: error: there is no agent `asistant`: did you mean `assistant`?"),
     ] {
         let workspace = with(path, text);
@@ -197,6 +224,11 @@ fn names_in_lists_are_told_with_their_lines() {
         (AGENT, matter("switch:\n  - nobody"), ":5: warning: there is no agent `nobody`"),
         (AGENT, matter("subagents: nobody"), ":4: warning: there is no agent `nobody`"),
         (AGENT, matter("policy:\n  approval:\n    native: [Bsah]"), ":6: error: `approval` asks for nothing"),
+        (
+            AGENT,
+            matter("tools:\n  external: [docs]\npolicy:\n  approval:\n    native: [docs]"),
+            ":8: error: `approval` asks for nothing: there is no native tool `docs`",
+        ),
         (AGENT, matter("disallowed:\n  tools:\n    - Raed"), ":6: error: `disallowed` forbids nothing"),
         (SETTINGS, "policy:\n  approval:\n    native: [Bsah]\n".to_owned(), ":3: error: `approval` asks for nothing"),
         (".openharness/hooks/guard.yaml", hook.to_owned(), ":5: warning: there is no agent `asistant`"),
@@ -271,6 +303,24 @@ fn a_file_that_cannot_be_read_is_told_once() {
         assert!(found.len() == 1 && found[0].starts_with(AGENT), "{found:#?}");
         assert!(workspace.default_agent().is_none(), "no other one answers in its place");
         assert!(workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true));
+    }
+}
+
+#[test]
+fn what_an_agent_names_and_cannot_be_read_is_to_be_mended_first() {
+    let agent = "---\ndescription: Helps\nmodel: fast\ntools: {external: [docs], skills: [review]}\n---\nHelp.\n";
+    let review = (REVIEW.0, "# Reviewing\n---\nname: review\n---\nLook.\n");
+    for (tools, reason) in
+        [("docs:\n\turl: x\n", "this is no valid YAML"), ("docs: {}\n", "has neither `command` nor `url`")]
+    {
+        let found = lines(&declared(&[(AGENT, agent), (TOOLS, tools), review]));
+        let server = format!("{AGENT}:4: error: its tool server `docs` cannot be used: mend `{TOOLS}` first (");
+        let skill = format!("{AGENT}:4: error: its skill `review` cannot be used: mend `{}` first (", REVIEW.0);
+        for told in [server, skill] {
+            assert!(found.iter().any(|line| line.starts_with(&told)), "{told}: {found:#?}");
+        }
+        assert!(found.iter().any(|line| line.starts_with(TOOLS) && line.contains(reason)), "{found:#?}");
+        assert!(!found.iter().any(|line| line.contains("there is no")), "{found:#?}");
     }
 }
 

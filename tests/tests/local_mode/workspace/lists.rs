@@ -66,5 +66,6 @@ async fn the_command_line_shows_subagents_and_where_commands_work() {
     let project = Project::of(&[WORKER, HELPER, GHOST]).await;
     let shown = String::from_utf8(command(&["workspace", "show", &project.folder()]).stdout).expect("text");
     assert!(shown.contains("tier local\n") && shown.contains("  helper (subagent)  Helps\n"), "{shown}");
+    assert!(shown.contains("  helper (subagent)  Helps\n    no call waits for a person\n"), "{shown}");
     assert!(!shown.contains("ghost"), "{shown}");
 }
