@@ -7,7 +7,8 @@ use dormouse_ports::FetchError;
 
 use crate::resolve::Unresolved;
 
-/// Names `error`. The address is left out: its query may be secret.
+/// Names `error`. Of the address host and port are told where nothing listens there, and nothing else: its path and query may
+/// be secret.
 pub(crate) fn classify(error: &reqwest::Error, total: Duration) -> FetchError {
     let words = in_words(error);
     if error.is_timeout() {
@@ -20,7 +21,8 @@ pub(crate) fn classify(error: &reqwest::Error, total: Duration) -> FetchError {
         return FetchError::Tls(words);
     }
     if error.is_connect() {
-        return FetchError::Connect(words);
+        let place = place_of(error).map(|place| format!("{place}: ")).unwrap_or_default();
+        return FetchError::Connect(format!("{place}{words}"));
     }
     if error.is_builder() {
         return FetchError::Denied(words);
@@ -36,6 +38,12 @@ pub(crate) fn in_words(error: &reqwest::Error) -> String {
         [] => "the client gave no reason".to_owned(),
         words => words.join(": "),
     }
+}
+
+/// Host and port of the address that was asked.
+fn place_of(error: &reqwest::Error) -> Option<String> {
+    let url = error.url()?;
+    Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
 fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {

@@ -196,6 +196,9 @@ async fn every_failure_has_its_name_and_none_tells_the_query() {
         assert!(is_expected(&error), "{url}: {error:?}");
         assert!(!error.to_string().contains("hush"), "{error}");
     }
+    let alone = FetchRequest::new(Method::Get, format!("http://{nobody}/?key=hush"));
+    let error = fetch.fetch(alone).await.expect_err("no answer");
+    assert!(error.to_string().contains(&nobody.to_string()), "it says where nobody listens: {error}");
     let bad = FetchRequest::new(Method::Get, "http://localhost/").header("x-key", "a\nhush");
     let error = fetch.fetch(bad).await.expect_err("a header with two lines");
     assert!(
