@@ -84,7 +84,7 @@ impl ShownLines<'_> {
         let mut lines = self.written().skip_while(|(_, line)| line.starts_with('#'));
         let (at, first) = lines.next()?;
         let is_top = at == self.top;
-        if !is_fence(first) && !(is_top && is_code(first)) {
+        if !(is_fence(first) || is_top && is_code(first)) {
             return None;
         }
         let below = lines.skip_while(|(_, line)| is_fence(line));
