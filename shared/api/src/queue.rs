@@ -21,6 +21,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{ErrorCode, List, ProtocolError};
 use futures::future::try_join_all;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -78,6 +79,21 @@ impl RecordingStore {
             | ClaimOutcome::AwaitingMoreSignals(_)
             | ClaimOutcome::NotClaimable(_) => Ok(outcome),
         }
+    }
+
+    /// What the queued task with the invocation `id` waits for: the task that works in its session, or else the one before
+    /// it in the queue. `None` for what may begin, and for what is not queued.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the session cannot be read.
+    pub async fn queued_behind(&self, id: &InvocationId, now: Timestamp) -> Result<Option<TaskId>, StoreError> {
+        let Some(task) = task_called(id) else { return Ok(None) };
+        let opened = self.open(&task, None, now).await?;
+        let Some(OpenedTask { change, .. }) = opened else { return Ok(None) };
+        let index = change.thread();
+        let Some(position) = index.queue.iter().position(|queued| *queued == task) else { return Ok(None) };
+        let before = position.checked_sub(1).and_then(|before| index.queue.get(before));
+        Ok(index.working().next().or(before).cloned())
     }
 
     async fn begin_in_turn(

@@ -387,7 +387,7 @@ async fn examine_one(
     json: bool,
 ) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
-    match opened.doctor().await.diagnose(id).await {
+    match opened.diagnose(id).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
         Err(error) => Err(error.into()),
         Ok(mut diagnosis) => {
@@ -428,7 +428,7 @@ async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<I
         }
     }
     for id in store.dead_claims(Timestamp::now()).await? {
-        let diagnosis = opened.doctor().await.diagnose(&id).await;
+        let diagnosis = opened.diagnose(&id).await;
         // What has begun was in the index.
         if let Ok(diagnosis) = diagnosis
             && !diagnosis.record.paused.has_paused()
@@ -442,7 +442,7 @@ async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<I
     let aside = put_aside(&opened.maintenance).await?;
     for id in &aside.ids {
         examined += 1;
-        match opened.doctor().await.diagnose(id).await {
+        match opened.diagnose(id).await {
             Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
             Ok(_) => {}
             Err(error) => reports.push(unreadable(id, &error)),

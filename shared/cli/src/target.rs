@@ -13,12 +13,13 @@ use dormouse_aws::{
     StoreConfig,
 };
 use dormouse_fetch::NetworkFetch;
-use dormouse_harness::{Harness, HarnessConfig, Mode};
+use dormouse_harness::{Harness, HarnessConfig, Mode, TurnError};
 use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, ServedBus, TABLE, engine, receipt_ring};
-use dormouse_maintenance::doctor::{Doctor, RulesSeen};
+use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, MaintenanceStore, Records, Registration,
-    RuleName, SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
+    BusError, Clock, Event, EventBus, EventRule, EventRules, InvocationId, InvocationStatus, ListedRule,
+    MaintenanceStore, Records, Registration, RuleName, SignalSubscriptions, StateStore, Subscription,
+    SubscriptionError, Timers,
 };
 use dormouse_receipts::{InvalidRing, Ring};
 use dormouse_system::SystemClock;
@@ -82,6 +83,7 @@ pub(crate) struct OpenedStore {
     pub(crate) harness: Harness,
     store: Arc<DynamoDbStateStore>,
     pub(crate) maintenance: MaintenanceStore,
+    recording: RecordingStore,
     rules: RuleSource,
 }
 
@@ -122,6 +124,23 @@ impl OpenedStore {
         Doctor::new(&self.harness, &self.maintenance, self.see_rules().await)
     }
 
+    /// The diagnosis of the invocation `id`, which knows whether that waits in the queue of its session.
+    ///
+    /// # Errors
+    /// As those of [`Doctor::diagnose`].
+    pub(crate) async fn diagnose(&self, id: &InvocationId) -> Result<Diagnosis, TurnError> {
+        let mut diagnosis = self.doctor().await.diagnose(id).await?;
+        let is_accepted = matches!(diagnosis.record.status, InvocationStatus::Accepted { .. });
+        // Where its session cannot be read it stays what the doctor has found.
+        if is_accepted
+            && !diagnosis.record.paused.has_begun()
+            && let Ok(Some(ahead)) = self.recording.queued_behind(id, self.harness.engine().ports().clock.now()).await
+        {
+            diagnosis.wait_behind(ahead.as_str());
+        }
+        Ok(diagnosis)
+    }
+
     /// The process that serves the folder, where there is one.
     pub(crate) fn served(&self) -> Option<&ServedBus> {
         match &self.rules {
@@ -153,7 +172,7 @@ impl OpenedStore {
 
     /// Closes the store, where it is this process's.
     pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
-        drop((self.harness, self.store, self.maintenance));
+        drop((self.harness, self.store, self.maintenance, self.recording));
         match self.rules {
             RuleSource::Folder(folder) => folder.close().await,
             RuleSource::EventBridge(_) | RuleSource::Nowhere => Ok(()),
@@ -262,10 +281,10 @@ fn opened(
     let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
     let store = Arc::new(store);
     let recording = RecordingStore::new(store.clone(), store.clone(), clock).with_receipts(receipts);
-    let engine = engine(recording);
+    let engine = engine(recording.clone());
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
+    Ok(OpenedStore { harness, maintenance: store.clone().into(), recording, store, rules })
 }
 
 /// Issuer of the receipts of a table's tasks.

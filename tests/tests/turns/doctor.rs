@@ -325,6 +325,16 @@ async fn accepted_work_whose_session_is_busy_says_so() {
         remarks.iter().map(|it| it.finding).collect::<Vec<_>>(),
         [Finding::ClaimExpired, Finding::SessionLeased]
     );
+    let mut queued = scene.diagnosis("task").await.unwrap();
+    queued.wait_behind("task_before");
+    assert_eq!(
+        queued.remarks.iter().map(|it| it.finding).collect::<Vec<_>>(),
+        [Finding::Queued, Finding::SessionLeased]
+    );
+    assert!(!queued.is_trouble() && queued.remarks[0].sentence.contains("behind `task_before`"));
+    let mut asleep = scene.diagnosis("i").await.unwrap();
+    asleep.wait_behind("task_before");
+    assert_eq!(asleep, scene.diagnosis("i").await.unwrap(), "what sleeps is in no queue");
 }
 
 #[tokio::test]

@@ -28,8 +28,10 @@ pub enum Finding {
     Waiting,
     /// A worker continues it at this moment.
     ClaimHeld,
-    /// The worker that continued it died.
+    /// The worker that continued it died, or none has taken it up.
     ClaimExpired,
+    /// It is accepted and waits for its turn: another one works in its session.
+    Queued,
     /// It is claimed for longer than any turn may take: a clock is wrong.
     ClaimStuck,
     /// It fell due and was not woken.
@@ -81,6 +83,7 @@ impl Finding {
             | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
+            | Self::Queued
             | Self::RuleLate
             | Self::RuleUnseen
             | Self::SignalsAstray
@@ -122,6 +125,7 @@ impl Finding {
             | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
+            | Self::Queued
             | Self::SignalTaken
             | Self::RuleLate
             | Self::EventUnfit
@@ -161,6 +165,17 @@ impl Diagnosis {
     /// True if something is wrong.
     pub fn is_trouble(&self) -> bool {
         self.remarks.iter().any(|remark| remark.finding.is_trouble())
+    }
+
+    /// Says of an invocation that no worker has taken up that this is as it should be: it waits in the queue of its
+    /// session for the end of `ahead`, or until that sleeps.
+    pub fn wait_behind(&mut self, ahead: &str) {
+        if !matches!(self.record.status, InvocationStatus::Accepted { .. }) {
+            return;
+        }
+        self.remarks.retain(|remark| remark.finding != Finding::ClaimExpired);
+        let sentence = format!("it waits for its turn in the queue of its session, behind `{ahead}`");
+        self.remarks.insert(0, remark(Finding::Queued, sentence));
     }
 
     /// Adds what may have been meant for the invocation, if it sleeps: those of the `parked` signals that came since.

@@ -44,6 +44,7 @@ pub async fn repair(
         | Finding::Canceled
         | Finding::Waiting
         | Finding::ClaimHeld
+        | Finding::Queued
         | Finding::SignalTaken
         | Finding::RuleLate
         | Finding::EventUnfit

@@ -105,6 +105,19 @@ async fn a_queue_is_seen_put_in_order_interrupted_and_emptied_and_actions_stand_
     let queue = wire.get(&path).await;
     assert_eq!((queued(&queue), &queue["working"]), (vec![b.as_str(), &c, &d, a], &json!([one])), "{queue}");
     assert!(queue["data"].as_array().expect("a list").iter().all(|task| task["status"] == "SUBMITTED"), "{queue}");
+    let doctor = |arguments: &[&str]| {
+        let seen = dormouse.command(&[&["doctor", "--json"], arguments].concat()).output().expect("it runs");
+        let told: Value = serde_json::from_slice(&seen.stdout).expect("JSON");
+        (seen.status.code(), told)
+    };
+    let (code, seen) = doctor(&[]);
+    assert_eq!((code, &seen["in_trouble"]), (Some(0), &json!(0)), "a queued task is in no trouble: {seen}");
+    for (task, ahead) in [(b.as_str(), &one), (a, &one)] {
+        let (code, seen) = doctor(&[task]);
+        let first = &seen["remarks"][0];
+        assert_eq!((code, &first["finding"]), (Some(0), &json!("queued")), "{seen}");
+        assert!(text(first, "sentence").contains(ahead.as_str()), "{seen}");
+    }
 
     let put = async |order: Value, key: &str| wire.send((Method::PUT, &path), key, &json!({ "task_ids": order })).await;
     let (status, refusal) = put(json!([a, b]), "wrong").await;
