@@ -14,7 +14,7 @@ use super::open;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
-use super::toolset::Toolset;
+use super::toolset::{Toolset, may_use_action};
 use crate::names::nearest;
 use crate::workspace::ToolOrigin;
 
@@ -50,6 +50,10 @@ pub(crate) fn admit(parts: &AgentParts, state: &Map) -> Result<(), String> {
         return Err(format!("action_not_found: there is no action `{}` that a client may run{guess}", asked.name));
     };
     may_run(action, asked.by_hand)?;
+    may_use_action(&parts.agent.tools, &action.name).map_err(|reason| {
+        let agent = &parts.agent.name;
+        format!("the action `{}` cannot be run by the agent `{agent}`: {reason}", action.name)
+    })?;
     fits(action, &asked.input)
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Number, Value};
 use super::parts::{AgentParts, ToolPart};
 use super::run::{AgentRun, PlannedCall};
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of};
-use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
+use crate::workspace::{DefinitionKind, ToolOrigin, ToolSelection, is_exact, matches};
 use dormouse_ports::model::wire_name;
 
 /// Tools of a source that are named as left out.
@@ -389,6 +389,25 @@ fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
     }
 }
 
+fn selects_action(selection: &ToolSelection, name: &str) -> bool {
+    selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == name))
+}
+
+/// Checks that an agent with `selection` may use the action `name`, whoever asks for it.
+///
+/// # Errors
+/// The field that keeps it from that.
+pub(super) fn may_use_action(selection: &ToolSelection, name: &str) -> Result<(), &'static str> {
+    let names = [name.to_owned(), wire_name(name)];
+    if !selects_action(selection, name) {
+        Err("its `tools.actions` leave it out")
+    } else if matches(selection.forbidden_of(DefinitionKind::Action), &names) {
+        Err("its `disallowed` forbids it")
+    } else {
+        Ok(())
+    }
+}
+
 fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> bool {
     let selection = &parts.agent.tools;
     let listed = |patterns: &[String]| matches(patterns, &[plain, name]);
@@ -397,7 +416,7 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
     let is_disallowed = matches(selection.forbidden_of(kind), &names_of(part, plain));
     let chosen = match part.origin {
         ToolOrigin::Native => selection.native.iter().any(|one| one == plain),
-        ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == plain)),
+        ToolOrigin::Action => selects_action(selection, plain),
         // The agent's own skills are all that it has.
         ToolOrigin::External | ToolOrigin::Skill | ToolOrigin::Agent => true,
     };

@@ -174,6 +174,34 @@ async fn a_queue_is_seen_put_in_order_interrupted_and_emptied_and_actions_stand_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn clients_run_by_an_agent_the_actions_that_it_may_use_and_its_policy_asks() {
+    let agents = [
+        (".openharness/agents/none.md", "---\ntools: {actions: []}\n---\nWork.\n"),
+        (".openharness/agents/forbidden.md", "---\ndisallowed: {actions: ['*']}\n---\nWork.\n"),
+        (".openharness/agents/careful.md", "---\npolicy: {approval: {actions: [note]}}\n---\nWork.\n"),
+    ];
+    let project = Project::of(&[&[WORKER, NOTE, NOTE_SCRIPT][..], &agents].concat()).await;
+    project.make_runnable(".openharness/actions/note/note.sh");
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let session = wire.task(&project.say(&dormouse, &[]), &DONE).await.session_id;
+    let run = async |agent: &str| {
+        let input = json!({ "action": { "name": "note", "input": { "line": agent } } });
+        let body = json!({ "persona_id": format!("persona_{agent}"), "input": input });
+        wire.post(&format!("/v1/sessions/{session}/tasks"), agent, &body).await
+    };
+    for (agent, field) in [("none", "`tools.actions`"), ("forbidden", "`disallowed`")] {
+        let (status, refusal) = run(agent).await;
+        assert_eq!(status, 400, "{refusal}");
+        assert!(refusal.to_string().contains(field) && refusal.to_string().contains(agent), "{refusal}");
+    }
+    let (status, asked) = run("careful").await;
+    assert_eq!(status, 202, "{asked}");
+    wire.task(text(&asked, "id"), &[TaskStatus::AuthRequired]).await;
+    assert!(!project.exists("log"), "nothing ran");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_chat_workspace_runs_no_action() {
     let settings = (".openharness/settings.yaml", "kind: chat\n");
     let project = Project::of(&[WORKER, NOTE, NOTE_SCRIPT, settings]).await;
