@@ -1,5 +1,7 @@
 use dormouse_engine::EngineError;
-use dormouse_ports::{Category, CommitError, FailureRecord, InvocationId, Map, StoreError, SubscriptionError};
+use dormouse_ports::{
+    Category, CommitError, FailureRecord, InvocationId, Map, PausedInvocation, StoreError, SubscriptionError,
+};
 
 use crate::admission::Overloaded;
 use crate::bucket::{Bucket, bucket_of};
@@ -15,6 +17,8 @@ pub struct TurnError {
     pub message: String,
     /// The invocation that it concerns, if there is one to look at.
     pub invocation_id: Option<InvocationId>,
+    /// The correlation that this belongs to, where it is known.
+    pub correlation_id: Option<String>,
     /// True if the invocation had ended with it before: this answer was given already, and nothing changes it.
     pub repeated: bool,
     /// Number of seconds after which there should be room, where that is known.
@@ -32,6 +36,7 @@ impl TurnError {
             category,
             message: message.into(),
             invocation_id: None,
+            correlation_id: None,
             repeated: false,
             retry_after: None,
         }
@@ -55,10 +60,10 @@ impl TurnError {
         !self.repeated && refused.contains(&self.category)
     }
 
-    /// The failure with which an invocation ended, for callers that ask again. In every category, trying the same again
-    /// is no use any more.
-    pub(crate) fn ended(failure: FailureRecord, invocation_id: &InvocationId) -> Self {
-        let error = Self::new(failure.category, failure.message).of(invocation_id);
+    /// The failure with which the invocation of `paused` ended, for callers that ask again. In every category, trying the
+    /// same again is no use any more.
+    pub(crate) fn ended(failure: FailureRecord, paused: &PausedInvocation) -> Self {
+        let error = Self::new(failure.category, failure.message).of_record(paused);
         let bucket = match error.bucket {
             Bucket::RetryableTransient | Bucket::UserCorrectable => Bucket::UserCorrectable,
             Bucket::SessionTerminating => Bucket::SessionTerminating,
@@ -70,6 +75,19 @@ impl TurnError {
     #[must_use]
     pub fn of(mut self, invocation_id: &InvocationId) -> Self {
         self.invocation_id.get_or_insert_with(|| invocation_id.clone());
+        self
+    }
+
+    /// Names the invocation of `paused`, and the correlation that it belongs to.
+    #[must_use]
+    pub(crate) fn of_record(self, paused: &PausedInvocation) -> Self {
+        self.of(&paused.invocation_id).in_correlation(&paused.correlation_id)
+    }
+
+    /// Names the correlation that its invocation belongs to.
+    #[must_use]
+    pub(crate) fn in_correlation(mut self, correlation_id: &str) -> Self {
+        self.correlation_id.get_or_insert_with(|| correlation_id.to_owned());
         self
     }
 }

@@ -46,6 +46,8 @@ pub enum TurnOutcome {
 pub struct CompletedTurn {
     /// This invocation.
     pub invocation_id: InvocationId,
+    /// The correlation that it belongs to.
+    pub correlation_id: String,
     /// Its session, if it has one.
     pub session_id: Option<SessionId>,
     /// The graph that ran.
@@ -92,6 +94,8 @@ impl Overruled {
 pub struct SuspendedTurn {
     /// This invocation.
     pub invocation_id: InvocationId,
+    /// The correlation that it belongs to.
+    pub correlation_id: String,
     /// Its session, if it has one.
     pub session_id: Option<SessionId>,
     /// The graph that ran.
@@ -142,6 +146,7 @@ impl CompletedTurn {
     pub(crate) fn new(graph: &CompiledGraph, done: Completed) -> Self {
         Self {
             invocation_id: done.invocation_id,
+            correlation_id: done.correlation_id,
             session_id: None,
             graph: graph.name().to_owned(),
             state: done.state.to_map(),
@@ -159,6 +164,7 @@ impl SuspendedTurn {
         Self {
             suspending_node: pause.suspending_node().to_owned(),
             invocation_id: pause.invocation_id,
+            correlation_id: pause.correlation_id,
             session_id: pause.session_id,
             graph: graph.name().to_owned(),
             generation: pause.generation,
@@ -184,6 +190,7 @@ impl SuspendedTurn {
             state: paused.outermost_state().clone(),
             tally: paused.fan_in.as_ref().map(Tally::from),
             invocation_id: paused.invocation_id,
+            correlation_id: paused.correlation_id,
             session_id: paused.session_id,
             graph: paused.graph,
             generation: paused.generation,
@@ -204,6 +211,7 @@ impl TurnOutcome {
         match record.status {
             InvocationStatus::Completed { state } => Self::Completed(Box::new(CompletedTurn {
                 invocation_id: paused.invocation_id,
+                correlation_id: paused.correlation_id,
                 session_id: paused.session_id,
                 graph: paused.graph,
                 state,
@@ -212,10 +220,10 @@ impl TurnOutcome {
                 overruled: None,
                 repeated: true,
             })),
-            InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),
+            InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused).into(),
             InvocationStatus::Canceled(cancellation) => {
                 let failure = FailureRecord { category: Category::InvocationCanceled, message: cancellation.message() };
-                TurnError::ended(failure, &paused.invocation_id).into()
+                TurnError::ended(failure, &paused).into()
             }
             InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => {
                 Self::Suspended(Box::new(SuspendedTurn::stored(paused)))

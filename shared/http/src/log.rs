@@ -31,17 +31,19 @@ pub(crate) fn turn(turn: &Turn) {
         TurnOutcome::Completed(done) => {
             let session_id = done.session_id.as_ref().map(SessionId::as_str);
             let invocation_id = &done.invocation_id;
+            let correlation_id = done.correlation_id.as_str();
             let graph = &done.graph;
             let repeated = done.repeated;
-            tracing::info!(%invocation_id, session_id, graph, path, repeated, outcome = "completed", "the turn completed");
+            tracing::info!(%invocation_id, correlation_id, session_id, graph, path, repeated, outcome = "completed", "the turn completed");
         }
         TurnOutcome::Suspended(pause) => {
             let session_id = pause.session_id.as_ref().map(SessionId::as_str);
             let invocation_id = &pause.invocation_id;
+            let correlation_id = pause.correlation_id.as_str();
             let graph = &pause.graph;
             let repeated = pause.repeated;
             let generation = pause.generation;
-            tracing::info!(%invocation_id, session_id, graph, path, repeated, generation, outcome = "suspended", "the turn was suspended");
+            tracing::info!(%invocation_id, correlation_id, session_id, graph, path, repeated, generation, outcome = "suspended", "the turn was suspended");
         }
         TurnOutcome::Errored(error) => failed(path, error),
         TurnOutcome::Buffered { signal_id, expires_at } => {
@@ -60,8 +62,8 @@ pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcom
         ChatTurnOutcome::Completed { .. } => {
             tracing::info!(%session_id, path, outcome = "completed", "the message was answered");
         }
-        ChatTurnOutcome::Suspended { invocation_id, generation, .. } => {
-            tracing::info!(%session_id, %invocation_id, generation, path, outcome = "suspended", "the message suspended its turn");
+        ChatTurnOutcome::Suspended { invocation_id, correlation_id, generation, .. } => {
+            tracing::info!(%session_id, %invocation_id, correlation_id, generation, path, outcome = "suspended", "the message suspended its turn");
         }
         ChatTurnOutcome::Errored { error_bucket, error_category, .. } => {
             let bucket = error_bucket.as_str();
@@ -72,6 +74,7 @@ pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcom
 
 fn failed(path: Option<&str>, error: &TurnError) {
     let invocation_id = error.invocation_id.as_ref().map(dormouse_ports::InvocationId::as_str);
+    let correlation_id = error.correlation_id.as_deref();
     let category = &error.category;
     let bucket = error.bucket.as_str();
     let repeated = error.repeated;
@@ -80,7 +83,7 @@ fn failed(path: Option<&str>, error: &TurnError) {
         Bucket::RetryableTransient | Bucket::SessionTerminating => Some(error.message.as_str()),
         Bucket::UserCorrectable => None,
     };
-    tracing::warn!(invocation_id, path, %category, bucket, repeated, reason, outcome = "errored", "the turn failed");
+    tracing::warn!(invocation_id, correlation_id, path, %category, bucket, repeated, reason, outcome = "errored", "the turn failed");
 }
 
 #[cfg(test)]

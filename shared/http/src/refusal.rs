@@ -16,7 +16,7 @@ const MESSAGE: usize = 500;
 /// A request that is answered with an error.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RequestRefusal {
-    error: TurnError,
+    error: Box<TurnError>,
     status: u16,
     headers: Vec<(&'static str, String)>,
     decided: Option<Box<Map>>,
@@ -99,7 +99,8 @@ impl RequestRefusal {
 impl From<TurnError> for RequestRefusal {
     fn from(error: TurnError) -> Self {
         let wait = retry_after(&error).map(|seconds| ("retry-after", seconds.to_string()));
-        Self { status: status_of(&error), headers: wait.into_iter().collect(), error, decided: None }
+        let (status, headers) = (status_of(&error), wait.into_iter().collect());
+        Self { error: Box::new(error), status, headers, decided: None }
     }
 }
 

@@ -68,6 +68,21 @@ async fn what_was_acknowledged_survives_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_the_correlation_of_each_turn() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let mut turn = expense();
+    turn["correlation_id"] = json!("order-77");
+    let begun = dormouse.turn("expense-approval", &turn).await;
+    let (status, done) = dormouse.answer(text(&begun, "callback_url"), &approval("Grace")).await;
+    assert_eq!(status, 200, "{done}");
+    let log = std::fs::read_to_string(dormouse.data().with_extension("log")).expect("a log");
+    let id = text(&begun, "invocation_id");
+    let of_turns: Vec<_> = log.lines().filter(|line| line.contains("the turn ") && line.contains(id)).collect();
+    assert!(of_turns.len() >= 2 && of_turns.iter().all(|line| line.contains("order-77")), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_asks_for_keys_lets_nobody_else_begin_anything() {
     let folder = folder();
     let dormouse = Dormouse::start_with(folder.path(), &["--authorization", "keys"]);

@@ -38,6 +38,8 @@ pub enum ChatTurnOutcome {
         pending_messages: Vec<ChatMessage>,
         /// The paused invocation.
         invocation_id: InvocationId,
+        /// The correlation that it belongs to.
+        correlation_id: String,
         /// Number of the pause among those of the invocation, from 1.
         generation: u64,
         /// Progress of the pause, when it expects several signals.
@@ -76,6 +78,7 @@ impl ChatTurnOutcome {
                 signal_descriptor: turn.descriptor.clone(),
                 pending_messages: tail(&turn.state, history),
                 invocation_id: turn.invocation_id.clone(),
+                correlation_id: turn.correlation_id.clone(),
                 generation: turn.generation,
                 tally: turn.tally.clone(),
             },

@@ -113,8 +113,12 @@ pub(super) async fn begin(
         worker.records.give_back(&record).await;
         return Err(error);
     }
-    let outcome = begin_alone(worker, &graph, &record, budget, patience).await?;
-    Ok(finish(worker, &graph, outcome, budget).await?.in_session(record.paused.session_id))
+    let outcome = match begin_alone(worker, &graph, &record, budget, patience).await {
+        Ok(outcome) => finish(worker, &graph, outcome, budget).await,
+        Err(error) => Err(error),
+    };
+    let outcome = outcome.map_err(|error| error.in_correlation(&record.paused.correlation_id))?;
+    Ok(outcome.in_session(record.paused.session_id))
 }
 
 /// Runs it alone in its session. A run that takes longer than a turn may is over; one that had to wait for the
@@ -179,10 +183,9 @@ async fn begin_once(
         after_error: |error| if is_port_busy(error) { AfterError::KeepClaim } else { AfterError::End },
     };
     let work = worker.engine.begin_claimed(graph, Box::new(record.clone()), call);
-    let id = &record.paused.invocation_id;
     let outcome = budget.within(async {
         match work.await {
-            Err(error) if !is_port_busy(&error) => Ok(Err(TurnError::ended(failure_of(&error), id))),
+            Err(error) if !is_port_busy(&error) => Ok(Err(TurnError::ended(failure_of(&error), &record.paused))),
             Err(error) => Err(error),
             Ok(outcome) => Ok(Ok(outcome)),
         }
@@ -196,7 +199,7 @@ async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnErr
     let paused = Box::new(record.paused.clone());
     let owner = Some(claim.owner.clone());
     match worker.records.commit(InvocationWrite::Fail { paused, owner, failure: failure.clone() }).await {
-        Ok(()) => TurnError::ended(failure, &record.paused.invocation_id),
+        Ok(()) => TurnError::ended(failure, &record.paused),
         Err(refused) => {
             tracing::warn!(
                 %refused,

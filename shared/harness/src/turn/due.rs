@@ -148,7 +148,7 @@ async fn time_out(
         Some(missing) => format!("until {due_at} no answer came for {missing}"),
         None => format!("no signal `{}` came until {due_at}", record.paused.descriptor.signal_id),
     };
-    let error = TurnError::new(Category::SuspensionTimedOut, message).of(&id);
+    let error = TurnError::new(Category::SuspensionTimedOut, message).of_record(&record.paused);
     let paused = PausedInvocation { resolution: Some(Resolution::TimedOut), ..record.paused };
     let ended = worker.records.fail_unclaimed(paused, &error).await;
     ended.map_err(|reason| TurnError::new(Category::ResumeInProgress, reason).of(&id))?;

@@ -68,6 +68,7 @@ pub(super) async fn continue_claimed(
     };
     let woken = subscription_of(&record);
     let session_id = record.paused.session_id.clone();
+    let correlation_id = record.paused.correlation_id.clone();
     let paused = record.paused.outermost_state().clone();
     let outcome = resume_once(worker, &graph, record, budget, accepted).await;
     if let Ok(Outcome::Completed(_) | Outcome::Suspended(_)) = &outcome
@@ -83,6 +84,7 @@ pub(super) async fn continue_claimed(
         Ok(outcome) => finish(worker, &graph, outcome, budget).await,
         Err(error) => Err(error),
     };
+    let turn = turn.map_err(|error| error.in_correlation(&correlation_id));
     let turn = turn.map(|turn| turn.in_session(session_id.clone()));
     worker.listeners.notify(&graph, session_id.as_ref(), &paused, &turn).await;
     turn

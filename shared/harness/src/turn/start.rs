@@ -60,11 +60,13 @@ async fn start_once(
     worker.stand_rules_of(&graph).await?;
     let session_id = session_of(worker, &turn);
     let invocation_id = given.clone().unwrap_or_else(|| worker.ports().ids.fresh().into());
+    let correlation_id = turn.correlation_id.unwrap_or_else(|| worker.ports().ids.fresh());
+    let named = |error: TurnError| error.of(&invocation_id).in_correlation(&correlation_id);
     let call = Invocation {
         state: turn.state,
         session_id: session_id.clone(),
         invocation_id: Some(invocation_id.clone()),
-        correlation_id: turn.correlation_id,
+        correlation_id: Some(correlation_id.clone()),
         metadata: turn.metadata,
         carry,
         request_digest: turn.request_digest.clone(),
@@ -77,14 +79,14 @@ async fn start_once(
         Err(error) if may_be_stored(&error, given.is_some()) => {
             let id = &invocation_id;
             return match earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await {
-                Ok(found) => found.ok_or_else(|| error.of(id)),
-                Err(_) if error.category == Category::OutcomeUnknown => Err(error.of(id)),
+                Ok(found) => found.ok_or_else(|| named(error)),
+                Err(_) if error.category == Category::OutcomeUnknown => Err(named(error)),
                 Err(failed) => Err(failed),
             };
         }
-        outcome => outcome.map_err(|error| error.of(&invocation_id))?,
+        outcome => outcome.map_err(named)?,
     };
-    let outcome = finish(worker, &graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
+    let outcome = finish(worker, &graph, outcome, budget).await.map_err(named)?;
     Ok(outcome.in_session(session_id))
 }
 

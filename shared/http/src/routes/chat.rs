@@ -52,7 +52,14 @@ impl App {
                 };
                 TurnReply::new(200, json!(told))
             }
-            ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
+            ChatTurnOutcome::Suspended {
+                signal_descriptor,
+                pending_messages,
+                invocation_id,
+                generation,
+                tally,
+                ..
+            } => {
                 let links = self.links(&invocation_id, generation, tally.as_ref(), &AnsweredCaller::Operator);
                 let location = links.status.clone();
                 let told = ChatSuspended {
