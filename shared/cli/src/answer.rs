@@ -3,7 +3,7 @@
 use dormouse_api::{Agents, answer_payload};
 use dormouse_harness::{Callback, Transmission};
 use dormouse_local::keys::DEVELOPER;
-use dormouse_ports::{InvocationRecord, Map, PausedInvocation};
+use dormouse_ports::{BEFORE_FIRST_PAUSE, InvocationRecord, Map, PausedInvocation};
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, Task, TaskMessageKind,
 };
@@ -235,6 +235,13 @@ async fn say(
 ) -> Result<InspectOutcome, InspectError> {
     let id = &paused.invocation_id;
     let generation = asked.pause.unwrap_or(paused.generation);
+    if asked.pause.is_some_and(|pause| pause == BEFORE_FIRST_PAUSE || pause > paused.generation) {
+        let last = paused.generation;
+        let message = format!(
+            "{id} was in no pause {generation}, and nothing is changed: its last one is {last}; look at what it asks (`show {id}`)"
+        );
+        return Err(InspectError::Answer(message));
+    }
     let part = asked.part.as_deref();
     let by = asked.by.as_deref().unwrap_or(DEVELOPER);
     let payload = answer_payload(paused, kind, &message, by);

@@ -358,7 +358,7 @@ pub(crate) async fn signal(
                 "state": turn.state })
         }
         TurnOutcome::Suspended(turn) => {
-            if let Some(overruled @ (Overruled::Answered(_) | Overruled::Others | Overruled::Time)) = turn.overruled {
+            if let Some(overruled) = turn.overruled {
                 return Err(InspectError::Overruled(overruled));
             }
             json!({ "status": "suspended", "invocation_id": turn.invocation_id,

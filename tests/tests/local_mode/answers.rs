@@ -116,6 +116,10 @@ async fn a_second_answer_hears_what_was_decided() {
     assert!(complaint.contains("order-4711, order-4712"), "{complaint}");
     let (_, complaint, code) = dormouse.says(&["answer", "order-4711", r#"{"descision": "approved"}"#]);
     assert!(code == Some(1) && complaint.contains("`descision` is not accepted here"), "{complaint}");
+    for pause in ["0", "9"] {
+        let (_, complaint, code) = dormouse.says(&["approve", "order-4711", "--pause", pause]);
+        assert!(code == Some(1) && complaint.contains(&format!("in no pause {pause}")), "{complaint}");
+    }
     let (printed, complaint, code) = dormouse.says(&["approve", "order-4711", "--json"]);
     assert_eq!(code, Some(0), "{complaint}");
     let done: Value = serde_json::from_str(&printed).expect("JSON");
