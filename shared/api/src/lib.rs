@@ -87,6 +87,7 @@ pub use images::StoredImages;
 pub use keys::{AccessPolicy, HolderError, Keys, Writes};
 pub use operations::{Operations, is_offered};
 pub use personas::{PersonaSpec, Personas, catalog_of};
+pub use queue::queued_behind;
 pub use race::Race;
 pub use rates::{RateLimits, Standing, Taken};
 pub use reads::Reads;

@@ -12,7 +12,7 @@
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Journal, Map,
-    StoreError,
+    Records, StoreError,
 };
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::TaskId;
@@ -79,21 +79,6 @@ impl RecordingStore {
             | ClaimOutcome::AwaitingMoreSignals(_)
             | ClaimOutcome::NotClaimable(_) => Ok(outcome),
         }
-    }
-
-    /// What the queued task with the invocation `id` waits for: the task that works in its session, or else the one before
-    /// it in the queue. `None` for what may begin, and for what is not queued.
-    ///
-    /// # Errors
-    /// If the store does not answer, or the session cannot be read.
-    pub async fn queued_behind(&self, id: &InvocationId, now: Timestamp) -> Result<Option<TaskId>, StoreError> {
-        let Some(task) = task_called(id) else { return Ok(None) };
-        let opened = self.open(&task, None, now).await?;
-        let Some(OpenedTask { change, .. }) = opened else { return Ok(None) };
-        let index = change.thread();
-        let Some(position) = index.queue.iter().position(|queued| *queued == task) else { return Ok(None) };
-        let before = position.checked_sub(1).and_then(|before| index.queue.get(before));
-        Ok(index.working().next().or(before).cloned())
     }
 
     async fn begin_in_turn(
@@ -216,6 +201,25 @@ impl RecordingStore {
             Err(error) => Err(StoreError::Unavailable(error.to_string())),
         }
     }
+}
+
+/// What the queued task with the invocation `id` waits for: the task that works in its session, or else the one before it in
+/// the queue. `None` for what may begin, and for what is not queued.
+///
+/// # Errors
+/// If the store does not answer, or the task or its session cannot be read.
+pub async fn queued_behind(
+    records: &dyn Records,
+    id: &InvocationId,
+    now: Timestamp,
+) -> Result<Option<TaskId>, StoreError> {
+    let Some(id) = task_called(id) else { return Ok(None) };
+    let Some(task) = Stored::<Task>::load(records, &id, now).await? else { return Ok(None) };
+    let session = Stored::<Session>::load(records, &task.kept.resource.session_id, now).await?;
+    let Some(index) = session.map(|session| session.kept.own) else { return Ok(None) };
+    let Some(position) = index.queue.iter().position(|queued| *queued == id) else { return Ok(None) };
+    let before = position.checked_sub(1).and_then(|before| index.queue.get(before));
+    Ok(index.working().next().or(before).cloned())
 }
 
 /// The input of a queued task that says `message`: as clients will see it, and without an id.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore};
+use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore, queued_behind};
 use dormouse_aws::{
     AwsAccess, DynamoDbStateStore, Endpoints, Eraser, EventBridgeBus, KmsKey, KmsSigner, ParameterError, Parameters,
     StoreConfig,
@@ -83,7 +83,6 @@ pub(crate) struct OpenedStore {
     pub(crate) harness: Harness,
     store: Arc<DynamoDbStateStore>,
     pub(crate) maintenance: MaintenanceStore,
-    recording: RecordingStore,
     rules: RuleSource,
 }
 
@@ -134,7 +133,7 @@ impl OpenedStore {
         // Where its session cannot be read it stays what the doctor has found.
         if is_accepted
             && !diagnosis.record.paused.has_begun()
-            && let Ok(Some(ahead)) = self.recording.queued_behind(id, self.harness.engine().ports().clock.now()).await
+            && let Ok(Some(ahead)) = queued_behind(&*self.store, id, self.harness.engine().ports().clock.now()).await
         {
             diagnosis.wait_behind(ahead.as_str());
         }
@@ -172,7 +171,7 @@ impl OpenedStore {
 
     /// Closes the store, where it is this process's.
     pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
-        drop((self.harness, self.store, self.maintenance, self.recording));
+        drop((self.harness, self.store, self.maintenance));
         match self.rules {
             RuleSource::Folder(folder) => folder.close().await,
             RuleSource::EventBridge(_) | RuleSource::Nowhere => Ok(()),
@@ -281,10 +280,10 @@ fn opened(
     let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
     let store = Arc::new(store);
     let recording = RecordingStore::new(store.clone(), store.clone(), clock).with_receipts(receipts);
-    let engine = engine(recording.clone());
+    let engine = engine(recording);
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    Ok(OpenedStore { harness, maintenance: store.clone().into(), recording, store, rules })
+    Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
 }
 
 /// Issuer of the receipts of a table's tasks.

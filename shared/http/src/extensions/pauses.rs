@@ -1,6 +1,6 @@
 //! What sleeps: the list, and one of them.
 
-use dormouse_api::{Call, asks_person};
+use dormouse_api::{Call, asks_person, queued_behind};
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_ports::{InvocationId, InvocationStatus, PendingRow, StoreError};
 use dormouse_protocol::envelope::List;
@@ -166,7 +166,15 @@ impl Extensions {
             false => RulesSeen::new(admitted.now, Err("this process does not look at the bus".to_owned())),
         };
         let doctor = Doctor::new(self.app.harness(), self.app.maintenance(), rules);
-        doctor.diagnose(&id).await.map_err(|error| super::act::refusal("id", error))
+        let mut diagnosis = doctor.diagnose(&id).await.map_err(|error| super::act::refusal("id", error))?;
+        let is_accepted = matches!(diagnosis.record.status, InvocationStatus::Accepted { .. });
+        if is_accepted && !diagnosis.record.paused.has_begun() {
+            let ahead = queued_behind(&*self.records, &id, admitted.now).await.map_err(|error| store(&error))?;
+            if let Some(ahead) = ahead {
+                diagnosis.wait_behind(ahead.as_str());
+            }
+        }
+        Ok(diagnosis)
     }
 }
 
