@@ -18,6 +18,8 @@ pub(crate) struct ConditionalRead {
     is_content: bool,
     known: Option<String>,
     range: Option<String>,
+    /// The tag of the content of which the range is to be.
+    range_of: Option<String>,
 }
 
 impl ConditionalRead {
@@ -30,7 +32,8 @@ impl ConditionalRead {
         let is_read = request.method == "GET";
         let is_content = is_read && request.path.starts_with("/v1/artifacts/") && request.path.ends_with("/content");
         let header = |name| request.header(name).map(str::to_owned);
-        Self { is_head, is_read, is_content, known: header("if-none-match"), range: header("range") }
+        let (known, range, range_of) = (header("if-none-match"), header("range"), header("if-range"));
+        Self { is_head, is_read, is_content, known, range, range_of }
     }
 
     /// `response`, in the form that the request asks for.
@@ -56,18 +59,20 @@ impl ConditionalRead {
             let headers = response.headers.into_iter().filter(|(name, _)| name != "content-type").collect();
             return Response { status: 304, headers, content: Content::Whole(Vec::new()) };
         }
-        if self.is_content { self.ranged(response) } else { response }
+        if self.is_content { self.ranged(response, tag) } else { response }
     }
 
-    /// The range of content that is asked for. A request for several is answered as one for none.
-    fn ranged(&self, response: Response) -> Response {
+    /// The range of content that is asked for. A request for several, or for one of other content than that of `tag`, is
+    /// answered as one for none.
+    fn ranged(&self, response: Response, tag: &str) -> Response {
         let Response { status, headers, content: Content::Whole(bytes) } = response else { return response };
         let response = |status, bytes| {
             let content = Content::Whole(bytes);
             Response { status, headers: headers.clone(), content }.header("accept-ranges", "bytes")
         };
         let length = bytes.len();
-        match self.range.as_deref().and_then(|range| ByteRange::of(range, length)) {
+        let is_of_it = self.range_of.as_deref().is_none_or(|range_of| range_of.trim() == tag);
+        match self.range.as_deref().filter(|_| is_of_it).and_then(|range| ByteRange::of(range, length)) {
             Some(ByteRange::Some { first, last }) => {
                 let last = last.min(first.saturating_add(ANSWER - 1));
                 let part = bytes.get(first..=last).unwrap_or_default().to_vec();
@@ -230,6 +235,21 @@ mod tests {
             assert_eq!((status, header(&headers, "content-range")), (416, Some("bytes */10")), "{beyond}");
         }
         assert_eq!(told(asked("GET", "/v1", &[("range", "bytes=0-0")]).answer(content(b"0123456789"))).0, 200);
+    }
+
+    #[test]
+    fn a_range_of_other_content_is_not_given() {
+        let weak = format!("W/{ABC}");
+        for (range_of, status, said) in [
+            (ABC, 206, "b"),
+            (weak.as_str(), 200, "abc"),
+            ("\"x\"", 200, "abc"),
+            ("Sat, 29 Oct 2033 19:43:31 GMT", 200, "abc"),
+        ] {
+            let headers = [("range", "bytes=1-1"), ("if-range", range_of)];
+            let (given, _, bytes) = told(asked("GET", CONTENT, &headers).answer(content(b"abc")));
+            assert_eq!((given, bytes.as_slice()), (status, said.as_bytes()), "{range_of}");
+        }
     }
 
     #[test]
