@@ -125,6 +125,21 @@ async fn what_sleeps_is_listed_for_people_and_for_scripts() {
 }
 
 #[tokio::test]
+async fn help_shows_the_fields_of_what_is_printed_as_json() {
+    let (_place, data) = folder(false).await;
+    for arguments in [&["pending"][..], &["show", "ada"], &["doctor", "ada"], &["doctor"]] {
+        let (code, printed) = json_of(&data, &[arguments, &["--json"]].concat());
+        assert_eq!(code, 0, "{printed}");
+        let (_, help, _) = dormouse(&data, &[arguments[0], "--help"]);
+        let row = &printed["pending"][0];
+        let fields = [&printed, row].into_iter().filter_map(Value::as_object).flat_map(|fields| fields.keys());
+        for field in fields {
+            assert!(help.contains(&format!("\"{field}\"")), "{arguments:?}: {field}: {help}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn one_invocation_is_shown_and_then_signalled() {
     let (_place, data) = folder(false).await;
     let (code, shown) = json_of(&data, &["show", "ada", "--json"]);

@@ -15,9 +15,11 @@ pub(crate) enum OperatorCommand {
         \"calls\", \"due_at\", \"then\", \"answer_with\", \"or_with\"}], \"next\"}")]
     Pending(PendingArgs),
     /// Show an invocation: what it is doing, what it waits for, its state.
-    #[command(
-        after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\nExit code 4: there is none."
-    )]
+    #[command(after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\n\
+        JSON: {\"invocation_id\", \"status\", \"graph\", \"session_id\", \"correlation_id\", \"generation\", \"since\", \
+        \"node\", \"waits_for\": {\"signal_id\", \"metadata\"}, \"answers\": {\"answered\", \"missing\", \"until\", \
+        \"counts\", \"veto\"}, \"wake\", \"schema_version\", \"claimed_until\", \"failure\", \"state\", \
+        \"answer_with\", \"or_with\"};\nthe last two where it sleeps\nExit code 4: there is none.")]
     Show(ShowArgs),
     /// Send a signal, and go on with the invocation that waits for it.
     ///
@@ -25,7 +27,9 @@ pub(crate) enum OperatorCommand {
     #[command(after_help = "Examples:\n  dormouse signal export-7f3a '{\"rows\": 1204}'\n  \
         dormouse signal --invocation 0b5f1f9e '{\"decision\": \"approved\"}'\n  \
         echo '{\"rows\": 3}' | dormouse signal export-7f3a -\n\n\
-        JSON: {\"status\": \"completed\"|\"suspended\"|\"parked\"|\"over\", ...}\nExit code 4: there is no such invocation.")]
+        JSON: {\"status\": \"completed\"|\"suspended\"|\"over\", \"invocation_id\", \"repeated\", \"state\"|\"waits_for\", \
+        \"answered\", \"missing\"}, or {\"status\": \"parked\", \"signal_id\", \"until\"}\n\
+        Exit code 4: there is no such invocation.")]
     Signal(SignalArgs),
     /// End an invocation for good, whether it sleeps or runs.
     ///
@@ -59,7 +63,8 @@ pub(crate) enum OperatorCommand {
         after_help = "Examples:\n  dormouse doctor\n  dormouse doctor 0b5f1f9e\n  dormouse doctor --repair --json\n\n\
         JSON for one: {\"invocation_id\", \"graph\", \"generation\", \"status\", \"remarks\": [{\"finding\", \"trouble\", \
         \"sentence\", \"remedy\"|\"repaired\"|\"not_repaired\"}]};\nfor all: {\"examined\", \"in_trouble\", \"invocations\": \
-        [those in trouble], \"parked_signals\": [{\"signal_id\", \"received_at\", \"expires_at\"}; the oldest 100]}\n\
+        [those in trouble], \"parked_signals\": [{\"signal_id\", \"event_shape\"|\"tenant\", \"received_at\", \
+        \"expires_at\"}; the oldest 100], \"more_put_aside\"}\n\
         Exit code 3: something is wrong and not repaired; 4: there is no such invocation."
     )]
     Doctor(DoctorArgs),
