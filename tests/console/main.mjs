@@ -251,6 +251,25 @@ await check("who is notified answers by the link, and what was answered is told 
   holds(!clerk.log().includes("/services/hush"), "the address of the chat is in no log");
 });
 
+await check("a call in doubt is neither approved nor denied: it happened, is repeated, or is left", async (tab) => {
+  for (const [name, words, more] of [["Repeat", "The call is made again.", 2], ["Happened", "Noted as done. It goes on.", 1], ["Skip", "The call is left. It goes on.", 1]]) {
+    const before = clerk.letters.length;
+    const id = await task(clerk, ofClerk, said(`Send a letter that gets lost, then ${name}`));
+    await until("it is asked", async () => (await clerk.get(`/v1/tasks/${id}`)).status === "AUTH_REQUIRED");
+    await clerk.post(`/v1/tasks/${id}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: true } }] } });
+    await until("its outcome is in doubt", async () => (await clerk.get(`/v1/x-pauses/${id}`)).kind === "uncertain_effect");
+    const page = await tab({ server: clerk });
+    await page.open(`/console/inbox/${id}`);
+    await page.sees("the call is left, and is not made again");
+    for (const choice of ["Happened", "Repeat", "Skip"]) await page.button(choice).waitFor();
+    equal([await page.button("Approve").count(), await page.button("Deny").count()], [0, 0], "buttons that mean something else");
+    if (name === "Repeat") { await accessible(page, "a call in doubt"); await picture(page, "doubt-wide-light"); }
+    await page.button(name).click();
+    await page.sees(words);
+    await sent(id, before + more);
+  }
+});
+
 await check("edit arguments, then approve: what runs is what was approved", async (tab) => {
   const before = clerk.letters.length;
   const id = await task(clerk, ofClerk, said("Send a letter to be changed"));

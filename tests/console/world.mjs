@@ -146,7 +146,12 @@ export async function issuer() {
  */
 export async function assistant({ extend = () => {}, reply = () => null, sent = {} } = {}) {
   const letters = []; const heard = [];
-  const tool = await listening((body) => { letters.push(body); return { body: { sent: true, to: body?.to, ...sent } }; });
+  const tool = await listening((body) => {
+    letters.push(body);
+    // Nobody knows whether such a letter went out the first time.
+    const isLost = body?.text?.includes("gets lost") && letters.filter((one) => one?.text === body.text).length === 1;
+    return isLost ? { status: 500, body: {} } : { body: { sent: true, to: body?.to, ...sent } };
+  });
   const model = await listening((body) => {
     heard.push(body);
     const last = body.messages.at(-1);

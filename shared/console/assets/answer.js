@@ -13,6 +13,13 @@ const plain = (value) => (value && typeof value === "object" && !Array.isArray(v
 /** A digest that people can compare: the first and last of its digits, the whole on hover. */
 export const digest = (value) => h("code", { class: "digest", title: value }, value.length > 20 ? `${value.slice(0, 8)}…${value.slice(-8)}` : value);
 
+/** What may be said of a call of which nobody knows whether it happened: the word on the button, its look, what is told then. */
+const OF_DOUBT = { happened: ["Happened", "primary", "Noted as done. It goes on."], repeat: ["Repeat", "danger", "The call is made again."], skip: ["Skip", "", "The call is left. It goes on."] };
+const isInDoubt = (pause) => [pause.kind, pause.request?.kind].includes("uncertain_effect");
+
+/** What an answer with `payload` came to, where the pause is about a call in doubt. */
+export const doubtWords = (pause, payload) => (isInDoubt(pause) && Object.hasOwn(OF_DOUBT, payload.decision ?? "") ? OF_DOUBT[payload.decision][2] : undefined);
+
 const ACTION = { remind: "A reminder is sent", reassign: "It is given to others", escalate: "Whoever is responsible is told", notify: "A notification goes out", fail: "The run ends with an error", resume: "It goes on by itself" };
 
 /** `value` without what says nothing: null, empty text, empty lists; undefined where nothing is left. */
@@ -36,7 +43,7 @@ export function ladder(pause) {
   const { dormouse_resolution, ...all } = last.sets ?? {};
   const sets = pruned(all) ?? {};
   const isNo = [pause.kind, pause.request?.kind].includes("approval") && Object.keys(plain(pause.request?.calls)).length > 0;
-  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isNo ? "it counts as a no, and nothing of it is done" : "it goes on by itself, without an answer" : "nothing else happens, and it waits on";
+  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isNo ? "it counts as a no, and nothing of it is done" : isInDoubt(pause) ? "the call is left, and is not made again" : "it goes on by itself, without an answer" : "nothing else happens, and it waits on";
   return h("div", { class: "ladder" },
     h("p", { class: "default" }, h("strong", {}, "If nobody answers"), ` until ${stamp(last.at)} (`, time(last.at, "ahead"), `): ${end}.`),
     Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
@@ -92,6 +99,8 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
   const line = h("p", { class: "outcome", role: "status", "aria-live": "polite" });
   const plainAnswers = plain(pause.answers);
   const yesNo = plainAnswers.approved !== undefined && plainAnswers.denied !== undefined;
+  const allowed = isInDoubt(pause) ? plain(fieldsOf(pause).find(([name]) => name === "decision")?.[1]).enum : null;
+  const decisions = [allowed ?? []].flat().filter((one) => Object.hasOwn(OF_DOUBT, one));
   const reasonField = plainAnswers.text ?? (pause.accepts && lets(pause, "reason") ? "reason" : null);
   const buttons = [];
 
@@ -129,7 +138,7 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
   if (yesNo && hasCalls && !isCut(chosen().arguments) && pause.accepts && lets(pause, "arguments")) edited = editor(chosen);
   const reason = reasonField && h("textarea", { id: "reason", rows: "2", maxlength: "4000", placeholder: "Told to the agent, and kept" });
   const comment = () => (reason && reason.value.trim() ? { [reasonField]: reason.value.trim() } : {});
-  const others = yesNo ? [] : fieldsOf(pause).filter(([name]) => name !== plainAnswers.by);
+  const others = yesNo || decisions.length > 0 ? [] : fieldsOf(pause).filter(([name]) => name !== plainAnswers.by);
   const inputs = others.map(([name, schema]) => field(name, plain(schema), (plain(pause.accepts).required ?? []).includes(name)));
 
   if (edited) form.append(edited.box);
@@ -149,7 +158,13 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     return made;
   };
   const bar = h("div", { class: "actions" });
-  if (yesNo) {
+  if (decisions.length > 0) {
+    // Neither a yes nor a no: whoever takes one of these for "repeat" makes the call twice.
+    for (const decision of decisions) {
+      const [word, look] = OF_DOUBT[decision];
+      bar.append(button(word, look, "", (made) => send({ payload: { decision, ...comment() } }, made)));
+    }
+  } else if (yesNo) {
     bar.append(button("Approve", "primary", "a", (made) => {
       const changed = edited?.read();
       if (changed?.wrong) { put(line, changed.wrong); line.className = "outcome bad"; edited.focus(); return; }

@@ -2,7 +2,7 @@
 
 import { brief, h, put, say, told, trouble, tree, waiting, folded } from "./dom.js";
 import { isTask, send, at } from "./api.js";
-import { answerForm, ladder, outcomeWords, parts, question } from "./answer.js";
+import { answerForm, doubtWords, ladder, outcomeWords, parts, question } from "./answer.js";
 import { graphPicture } from "./pictures.js";
 import { mark, short, time } from "./words.js";
 
@@ -48,7 +48,7 @@ async function giveWithKey(app, pause, { approved, payload, part }) {
     if (part) metadata.in_reply_to = part;
     const kind = approved === undefined ? "input" : "tool_confirmation";
     await app.client.post(`/v1/tasks/${at(pause.id)}/messages`, { kind, message: { role: "user", parts: [{ type: "json", value }], metadata } });
-    return approved === false ? "Denied. The agent is told." : approved ? "Approved. It goes on." : "Answered. It goes on.";
+    return doubtWords(pause, payload) ?? (approved === false ? "Denied. The agent is told." : approved ? "Approved. It goes on." : "Answered. It goes on.");
   }
   const body = { generation: pause.generation, payload };
   if (approved !== undefined) body.approved = approved;
@@ -191,6 +191,8 @@ export function linkView(id) {
           const answered = await send("POST", path("callback"), { key: token, body });
           if (answered.repeated) return "The same answer was there already: it counts once. You may close this page.";
           if ((answered.missing ?? []).length > 0 && answered.accepted !== undefined) return "Taken, thank you. Others have still to answer. You may close this page.";
+          const words = doubtWords(pause, payload);
+          if (words) return `${words} You may close this page.`;
           return approved === false ? "Denied. You may close this page." : approved ? "Approved. You may close this page." : "Sent. You may close this page.";
         },
       });
