@@ -5,8 +5,7 @@ use crate::{Content, Request, Response};
 /// Methods that pages may use.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /// Headers that pages may send beside those that every page may.
-const SENT: &str =
-    "authorization, content-type, harn-agents-protocol-version, idempotency-key, if-none-match, if-range, last-event-id, range";
+const SENT: &str = "authorization, content-type, harn-agents-protocol-version, idempotency-key, if-none-match, if-range, last-event-id, range";
 /// Headers that pages may read beside those that every page may.
 const READ: &str = "accept-ranges, allow, content-range, etag, harn-agents-protocol-version, idempotent-replayed, ratelimit, ratelimit-policy, retry-after, x-next-cursor, x-request-id";
 /// Number of seconds for which a browser remembers that it may ask.
