@@ -170,7 +170,7 @@ pub(crate) async fn before_tools(
         }
         if before_tool(parts, tools, call, &mut says).await? {
             // Other arguments need approval as any others do.
-            let tool = tools.named(&call.tool);
+            let tool = tools.of_call(call);
             call.status = tool.map_or(CallStatus::NeedsApproval, |tool| approvals(parts, tool));
         }
         if says.stop.is_some() {

@@ -177,6 +177,7 @@ fn status(
     let tool = tools.called(&call.name)?;
     planned.tool.clone_from(&tool.name);
     planned.origin = tool.origin();
+    planned.source.clone_from(&tool.part.name);
     planned.effect = tool.spec.effect;
     let most = most_calls(parts);
     if at >= most {
@@ -287,7 +288,7 @@ pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Value>, Node
 
 /// The arguments of a call, replaced by those that a person edited.
 pub(crate) fn edited(tools: &Toolset<'_>, call: &mut PlannedCall, arguments: Map) -> Result<(), String> {
-    let tool = tools.named(&call.tool).ok_or_else(|| format!("there is no tool `{}` any more", call.tool))?;
+    let tool = tools.of_call(call).ok_or_else(|| format!("they cannot be checked: {}", tools.gone(call).message))?;
     tool.check(&arguments)?;
     call.digest = digest::of_arguments(&arguments);
     call.arguments = arguments;

@@ -271,7 +271,7 @@ pub struct PlannedCall {
     /// Number of times that its source was asked how it stands.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub polls: u32,
-    /// The name of its source, where that knows how the call stands, which goes on elsewhere.
+    /// The name of its source, which alone makes it; empty where it was planned before that was kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// Why the arguments that people gave instead were not taken, in order.
@@ -296,6 +296,11 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl PlannedCall {
+    /// The server or HTTP tool that makes it, as people are told of it; `None` of a call that Dormouse makes itself.
+    pub(crate) fn server(&self) -> Option<&str> {
+        (self.origin == ToolOrigin::External && !self.source.is_empty()).then_some(self.source.as_str())
+    }
+
     /// True if making it may have an effect that must not happen twice.
     pub(crate) fn must_run_once(&self) -> bool {
         self.effect == Effect::Manual && self.polled.is_null()

@@ -308,7 +308,7 @@ impl Making<'_> {
     /// Name of the source that made `call`.
     fn source_of(self, call: &PlannedCall) -> Option<String> {
         match call.source.is_empty() {
-            true => self.tools.named(&call.tool).map(|tool| tool.part.name.clone()),
+            true => self.tools.of_call(call).map(|tool| tool.part.name.clone()),
             false => Some(call.source.clone()),
         }
     }
@@ -362,8 +362,8 @@ impl Making<'_> {
         }
         let pending = if call.polled.is_null() { None } else { OfferedTool::of_pending(self.parts, call) };
         let Some(tool) = self.tools.made(call, pending.as_ref()) else {
-            let message = format!("the tool `{}` is not there any more", call.tool);
-            return Err(ToolError::new(ToolErrorKind::NotFound, message));
+            let gone = self.tools.gone(call);
+            return Err(ToolError { message: format!("the call was not made: {}", gone.message), ..gone });
         };
         let telling = telling(tool);
         let time = self.time(tool, telling);

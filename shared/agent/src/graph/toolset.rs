@@ -29,6 +29,10 @@ const MOST_MISTAKES: usize = 5;
 pub(crate) struct Toolset<'p> {
     /// By the name on the wire.
     tools: IndexMap<String, OfferedTool<'p>>,
+    /// Tools whose name the one of another source has. Only a call that was planned while that one was not there is theirs.
+    shadowed: Vec<OfferedTool<'p>>,
+    /// Sources that did not list their tools.
+    unlisted: Vec<(&'p ToolPart, ToolError)>,
     /// Lists of the sources that had to ask a server, by their names.
     pub(crate) listed: Map,
     /// Sources that could not be asked, with the reason.
@@ -157,6 +161,7 @@ impl<'p> Toolset<'p> {
                 Err(error) => {
                     tracing::warn!(%error, source = part.name, "the tools of a source could not be listed; the step goes on without them");
                     toolset.missing.push((part.name.clone(), error.to_string()));
+                    toolset.unlisted.push((part, error));
                     known.is_short = true;
                 }
             }
@@ -184,8 +189,8 @@ impl<'p> Toolset<'p> {
             );
             tracing::warn!("{message}");
             self.missing.push((pattern.clone(), message));
-            let of_servers = self.tools.values_mut().filter(|tool| tool.origin() == ToolOrigin::External);
-            of_servers.for_each(|tool| tool.must_ask = true);
+            let all = self.tools.values_mut().chain(&mut self.shadowed);
+            all.filter(|tool| tool.origin() == ToolOrigin::External).for_each(|tool| tool.must_ask = true);
         }
     }
 
@@ -227,6 +232,9 @@ impl<'p> Toolset<'p> {
                 format!("`{name}` of `{}` has the name of `{}` of `{}`", part.name, first.name, first.part.name);
             tracing::warn!("{message}; the first one counts: give the other source a `tool_prefix`");
             self.missing.push((part.name.clone(), message));
+            if let Ok(schema) = parts.schemas.of(&spec.input_schema) {
+                self.shadowed.push(OfferedTool { name, spec, part, must_ask: false, schema });
+            }
             return;
         }
         self.insert(&parts.schemas, (name, wire), part, spec);
@@ -271,35 +279,54 @@ impl<'p> Toolset<'p> {
         })
     }
 
-    /// The tool of that name, if it is still offered.
-    pub(crate) fn named(&self, name: &str) -> Option<&OfferedTool<'p>> {
-        self.tools.values().find(|tool| tool.name == name)
+    /// The tool of `call` at the source that it was planned for, if that offers it now, whatever other sources do. A call
+    /// that was planned before its source was kept is of any that has its name.
+    pub(crate) fn of_call(&self, call: &PlannedCall) -> Option<&OfferedTool<'p>> {
+        if call.source.is_empty() {
+            return self.tools.values().find(|tool| tool.name == call.tool);
+        }
+        let is_its = |tool: &&OfferedTool<'p>| tool.name == call.tool && is_source_of(tool.part, call);
+        self.tools.values().chain(&self.shadowed).find(is_its)
     }
 
-    /// The tool of `call`, if it is still offered. One that goes on elsewhere is that of its source, `pending`, whatever is
-    /// listed now.
+    /// Why [`of_call`](Self::of_call) gives no tool.
+    pub(crate) fn gone(&self, call: &PlannedCall) -> ToolError {
+        let tool = match call.server() {
+            Some(server) => format!("the tool `{}` of `{server}`", call.tool),
+            None => format!("the tool `{}`", call.tool),
+        };
+        let may_have = |part: &ToolPart| match call.source.is_empty() {
+            true => part.origin == call.origin,
+            false => is_source_of(part, call),
+        };
+        match self.unlisted.iter().find(|unlisted| may_have(unlisted.0)) {
+            Some((_, error)) => ToolError::new(error.kind, format!("{tool} cannot be reached now: {}", error.message)),
+            None => ToolError::new(ToolErrorKind::NotFound, format!("{tool} is not there any more")),
+        }
+    }
+
+    /// The tool of `call`, if its source offers it now. One that goes on elsewhere is `pending`, whatever is listed now.
     pub(crate) fn made<'t>(
         &'t self,
         call: &PlannedCall,
         pending: Option<&'t OfferedTool<'p>>,
     ) -> Option<&'t OfferedTool<'p>> {
-        let is_same = |tool: &&OfferedTool<'p>| pending.is_none_or(|pending| pending.is_beside(tool));
-        self.named(&call.tool).filter(is_same).or(pending)
+        self.of_call(call).or(pending)
     }
+}
+
+/// True if `call` was planned for the source of `part`.
+fn is_source_of(part: &ToolPart, call: &PlannedCall) -> bool {
+    part.origin == call.origin && part.name == call.source
 }
 
 impl<'p> OfferedTool<'p> {
     /// The tool of `call`, which goes on elsewhere: what is known of it where its source does not list it now.
     pub(crate) fn of_pending(parts: &'p AgentParts, call: &PlannedCall) -> Option<Self> {
-        let part = parts.tools.iter().find(|part| part.origin == call.origin && part.name == call.source)?;
+        let part = parts.tools.iter().find(|part| is_source_of(part, call))?;
         let spec = ToolSpec::new(plain(part, &call.tool));
         let schema = parts.schemas.of(&spec.input_schema).ok()?;
         Some(Self { name: call.tool.clone(), spec, part, must_ask: false, schema })
-    }
-
-    /// True if both are of one source.
-    fn is_beside(&self, other: &Self) -> bool {
-        self.part.origin == other.part.origin && self.part.name == other.part.name
     }
 }
 

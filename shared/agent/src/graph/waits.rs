@@ -152,10 +152,11 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
         .optional(Reply::content, Rule::<Map>::schema(object()))
         .optional(Reply::by, Rule::text().at_most(200));
     let question = |call: &&PlannedCall| match &call.status {
-        CallStatus::Asking { request } => Some((
-            request.message.clone(),
-            json!({ "tool": call.tool, "message": request.message, "schema": request.schema }),
-        )),
+        CallStatus::Asking { request } => {
+            let mut shown = json!({ "tool": call.tool, "message": request.message, "schema": request.schema });
+            name_server(call, &mut shown);
+            Some((request.message.clone(), shown))
+        }
         CallStatus::NeedsApproval
         | CallStatus::Ready { .. }
         | CallStatus::Begun { .. }
@@ -349,8 +350,15 @@ fn attempts(run: &AgentRun) -> u32 {
     run.calls.iter().map(of).sum()
 }
 
-/// What a person is shown of `calls`: tool, arguments, and their digest, by the names of the parts. Arguments that are too
-/// long for it are whole where the pause itself is read, which is named.
+/// Names in `shown` the server that makes `call`: another one may have a tool of the same name.
+fn name_server(call: &PlannedCall, shown: &mut Value) {
+    if let Some(server) = call.server() {
+        shown["source"] = server.into();
+    }
+}
+
+/// What a person is shown of `calls`: tool, its server, arguments, and their digest, by the names of the parts. Arguments
+/// that are too long for it are whole where the pause itself is read, which is named.
 fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
     let pause = format!("/v1/x-pauses/{}", invocation()?);
     let mut room = SHOWN_TOGETHER;
@@ -358,6 +366,7 @@ fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
         let arguments = shown_arguments(&call.arguments, room);
         room = room.saturating_sub(dormouse_json::length(&arguments).unwrap_or(room));
         let mut shown = json!({ "tool": call.tool, "arguments": arguments, "digest": call.digest });
+        name_server(call, &mut shown);
         if shown["arguments"].as_object() != Some(&call.arguments) {
             shown["whole"] = pause.as_str().into();
         }

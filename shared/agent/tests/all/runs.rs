@@ -450,6 +450,73 @@ fn of_two_tools_of_one_name_the_first_counts() {
     assert_eq!((first.made().len(), second.made().len()), (1, 0));
 }
 
+/// Two sources have a tool of one name. What a call was planned for, and a person was asked about, is made there or not at
+/// all.
+#[test]
+fn a_call_is_made_at_the_source_that_it_was_planned_for_or_not_at_all() {
+    let question = || {
+        let (message, schema) = ("Which PIN?".to_owned(), Map::from_iter([("type".to_owned(), json!("object"))]));
+        Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
+    };
+    let unreached = "error: the call was not made: the tool `send` of `box` cannot be reached now: no connection; it may \
+                     work later";
+    let dropped = "error: the call was not made: the tool `send` of `box` is not there any more";
+    let cases = [
+        ("approval", json!({ "decision": "approve" })),
+        ("uncertain_effect", json!({ "decision": "repeat" })),
+        ("tool_input", json!({ "decision": "answer", "content": { "pin": "1234" } })),
+    ];
+    for (kind, answer) in cases {
+        for is_down in [true, false] {
+            let first = Toolbox::new(vec![tool("send", Effect::Manual)], move |call| match (kind, &call.input) {
+                ("uncertain_effect", _) => Err(ToolError::transient("the connection was lost").maybe_done()),
+                ("tool_input", None) => question(),
+                _ => Ok(ToolReply::Done(ToolOutput::text("sent"))),
+            });
+            let second = mailer();
+            let other = second.clone();
+            let matter = if kind == "approval" { APPROVED } else { MATTER };
+            let mut bed = bed_with(matter, &sender("send"), &first, move |parts| {
+                let one = ToolPart { name: "other".to_owned(), source: other.clone(), ..parts.tools[0].clone() };
+                parts.tools.push(one);
+            });
+            let run = bed.start("helper", message("write"));
+            let (_, wait) = asleep(&bed, &run);
+            assert_eq!(wait["kind"], kind);
+            let shown = wait.get("calls").or_else(|| wait.get("questions")).unwrap();
+            assert_eq!(shown["call-1"]["source"], "box", "{kind}: who is asked sees whose tool it is");
+            let before = first.made().len();
+            match is_down {
+                true => first.unlisted.store(true, Ordering::SeqCst),
+                false => first.specs.lock().unwrap().clear(),
+            }
+            bed.answer(&run, answer.clone()).unwrap();
+            let told = contents(&bed.status(&run).completed(), "tool");
+            assert_eq!(told, [if is_down { unreached } else { dropped }], "{kind}");
+            assert_eq!((first.made().len(), second.made().len()), (before, 0), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_call_stays_with_its_source_when_one_that_comes_before_it_is_there_again() {
+    let (first, second) = (mailer(), mailer());
+    let other = second.clone();
+    let matter = "policy: {approval: {external: [other]}}";
+    let mut bed = bed_with(matter, &sender("send"), &first, move |parts| {
+        let one = ToolPart { name: "other".to_owned(), source: other.clone(), ..parts.tools[0].clone() };
+        parts.tools.push(one);
+    });
+    first.unlisted.store(true, Ordering::SeqCst);
+    let run = bed.start("helper", message("write"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["calls"]["call-1"]["source"], "other");
+    first.unlisted.store(false, Ordering::SeqCst);
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "grace" } })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!((first.made(), second.made()), (Vec::new(), vec![("send".to_owned(), json!({ "to": "grace" }))]));
+}
+
 #[test]
 fn a_tool_of_a_server_is_meant_by_any_of_its_names_and_a_slip_asks_for_all() {
     for (matter, asks) in [

@@ -128,7 +128,8 @@ type Act = Box<dyn Fn(&ToolCall) -> Result<ToolReply, ToolError> + Send + Sync>;
 
 /// Tools that keep every call that had an effect.
 pub struct Toolbox {
-    specs: Vec<ToolSpec>,
+    /// What it lists.
+    pub specs: Mutex<Vec<ToolSpec>>,
     act: Act,
     pub made: Mutex<Vec<ToolCall>>,
     /// True while nobody can ask it for its tools.
@@ -146,7 +147,8 @@ impl Toolbox {
         specs: Vec<ToolSpec>,
         act: impl Fn(&ToolCall) -> Result<ToolReply, ToolError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { specs, act: Box::new(act), made: Mutex::default(), unlisted: AtomicBool::default() })
+        let (specs, made, unlisted) = (Mutex::new(specs), Mutex::default(), AtomicBool::default());
+        Arc::new(Self { specs, act: Box::new(act), made, unlisted })
     }
 
     pub fn made(&self) -> Vec<(String, Value)> {
@@ -160,7 +162,7 @@ impl ToolSource for Toolbox {
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
         match self.unlisted.load(Ordering::SeqCst) {
             true => Err(ToolError::transient("no connection")),
-            false => Ok(self.specs.clone()),
+            false => Ok(self.specs.lock().expect("not poisoned").clone()),
         }
     }
 
