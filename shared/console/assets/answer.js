@@ -53,10 +53,10 @@ export function ladder(pause) {
 /** The calls that are asked about: tool, arguments, digest. */
 function calls(pause) {
   return Object.entries(plain(pause.request.calls)).map(([part, call]) => {
-    const { tool, arguments: shown, digest: sum, known } = plain(call);
+    const { tool, source, arguments: shown, digest: sum, known } = plain(call);
     const given = isCut(shown) ? plain(pause.arguments)[part] ?? shown : shown;
     return h("section", { class: "call" },
-      h("h2", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), pause.parts.length > 0 && h("span", { class: "quiet" }, ` part ${part}`)),
+      h("h2", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), source && [h("span", { class: "quiet" }, " of "), told(String(source), { tag: "code", limit: 120 })], pause.parts.length > 0 && h("span", { class: "quiet" }, ` part ${part}`)),
       isCut(shown) && !isCut(given) ? folded(`The arguments are long (${size(shown.bytes ?? 0)}): read all of them before you approve`, () => tree(given)) : isCut(given) ? h("p", { class: "hint" }, `These arguments are too long to be shown here (${size(given.bytes ?? 0)}). Read them in the console with a key, or with dormouse chat, before you approve them.`) : given !== undefined && tree(given),
       known && h("p", {}, h("strong", {}, "Known of it: "), told(known)),
       sum && h("p", { class: "quiet small" }, "Digest of these arguments ", digest(String(sum)), ": only they will run."));

@@ -209,7 +209,7 @@ impl<S, A> Wait<S, A> {
         self
     }
 
-    /// Names the field that receives the name of the person who gave a plain yes or no.
+    /// Names the field that receives the name of the person who answered, whatever name the answer holds.
     pub fn answered_by(mut self, field: FieldKey<A, String>) -> Self {
         self.answered_by = Some(field.name());
         self
@@ -358,27 +358,27 @@ fn answers<A>(
     by: Option<&'static str>,
     answer: &Answer<A>,
 ) -> Result<Option<Value>, String> {
-    let Some((approved, denied)) = answers else {
-        return match by {
-            Some(_) => Err("`answered_by` needs `answers`: say what a plain yes and a plain no stand for".to_owned()),
-            None => Ok(None),
-        };
-    };
-    let approved = fields(approved)?;
-    let denied = fields(denied)?;
-    let set = [&approved, &denied].into_iter().flat_map(|fields| fields.keys().map(String::as_str));
-    if let Some(field) = set.chain(by).find(|field| !answer.sets(field)) {
+    if let Some(field) = by.filter(|field| !answer.sets(field)) {
         return Err(format!(
-            "a plain yes or no sets field `{field}`, which the answer may not set: name it in the `Answer`"
+            "field `{field}` receives the name of who answers, and the answer may not set it: name it in the `Answer`"
         ));
     }
-    let mut answers = Map::new();
-    answers.insert("approved".to_owned(), approved.into());
-    answers.insert("denied".to_owned(), denied.into());
-    if let Some(field) = by {
-        answers.insert("by".to_owned(), field.into());
+    let mut named = Map::new();
+    if let Some((approved, denied)) = answers {
+        let approved = fields(approved)?;
+        let denied = fields(denied)?;
+        if let Some(field) = approved.keys().chain(denied.keys()).find(|field| !answer.sets(field)) {
+            return Err(format!(
+                "a plain yes or no sets field `{field}`, which the answer may not set: name it in the `Answer`"
+            ));
+        }
+        named.insert("approved".to_owned(), approved.into());
+        named.insert("denied".to_owned(), denied.into());
     }
-    Ok(Some(Value::Object(answers)))
+    if let Some(field) = by {
+        named.insert("by".to_owned(), field.into());
+    }
+    Ok((!named.is_empty()).then_some(Value::Object(named)))
 }
 
 /// The fields that `update` sets, as an object.
@@ -509,6 +509,9 @@ mod tests {
             "answers": { "approved": { "yes": true }, "denied": { "yes": false }, "by": "by" },
         });
         assert_eq!(metadata(wait), expected);
+        let signed = Answer::new().optional(Reply::by, Rule::text());
+        let written = metadata(Wait::signal_into("s", Order::reply, signed).answered_by(Reply::by));
+        assert_eq!(written["answers"], json!({ "by": "by" }), "also where no plain yes or no is an answer");
     }
 
     #[test]
@@ -612,8 +615,8 @@ mod tests {
                 "its answer may set everything, and yet names fields: begin with `Answer::new()`",
             ),
             (
-                refused(votes(Voters::of(names)).answered_by(Reply::by).descriptor()),
-                "`answered_by` needs `answers`: say what a plain yes and a plain no stand for",
+                refused(Wait::signal_into("s", Order::reply, Answer::new()).answered_by(Reply::by).descriptor()),
+                "field `by` receives the name of who answers, and the answer may not set it: name it in the `Answer`",
             ),
             (
                 refused(plain().answers(Order::amount.set(1), Order::amount.set(0)).descriptor()),

@@ -172,7 +172,8 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
         .kind("tool_input")
         .describe(messages.join("\n"))
         .label("agent", parts.agent.name.as_str())
-        .label("questions", Value::Object(questions.into_iter().collect()));
+        .label("questions", Value::Object(questions.into_iter().collect()))
+        .answered_by(Reply::by);
     Ok(stepping(wait, &notified(parts), Delay::days(3))
         .or_default(Delay::days(3), AgentRun::reply.set(Reply { decision: Choice::Decline, ..Reply::default() })))
 }

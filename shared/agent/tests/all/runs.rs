@@ -758,6 +758,7 @@ fn a_tool_may_ask_a_person() {
     let run = bed.start("helper", message("write"));
     let (_, wait) = asleep(&bed, &run);
     assert_eq!((&wait["kind"], &wait["description"]), (&json!("tool_input"), &json!("Which subject?")));
+    assert_eq!(wait["answers"], json!({ "by": "by" }), "who answers is named by the key, and by nobody else");
     bed.answer(&run, json!({ "decision": "answer", "content": { "subject": "hi" } })).unwrap();
     let told = contents(&bed.status(&run).completed(), "tool");
     assert!(told[0].contains("\"s1\"") && told[0].contains("hi"), "{told:?}");
