@@ -24,6 +24,7 @@ mod decide;
 mod digest;
 mod entries;
 mod environment;
+mod forms;
 mod gates;
 mod hooks;
 mod images;

@@ -14,6 +14,8 @@
 //! Each leaves room for the wrapping of the next, and the last for the deepest that can be read: a value that cannot be
 //! decoded is not encoded.
 
+#[cfg(feature = "schema")]
+mod form;
 mod length;
 mod made;
 mod measure;
@@ -24,6 +26,8 @@ mod schema;
 
 use serde::de::DeserializeOwned;
 
+#[cfg(feature = "schema")]
+pub use form::{misfit, optional_defaults};
 pub use length::length;
 pub use made::Made;
 pub use measure::{measure, measure_object, most_bytes};

@@ -34,14 +34,20 @@ impl Schema {
 
     /// The first mistakes of `value`, at most `most` of them, each with its place; none if it fits.
     pub fn mistakes(&self, value: &Value, most: usize) -> Vec<String> {
-        self.0.iter_errors(value).take(most).map(|error| in_words(&error)).collect()
+        self.0.iter_errors(value).take(most).map(|error| placed(&error, error.to_string())).collect()
+    }
+
+    /// The same without what `value` holds beside the names of its fields.
+    pub fn mistakes_unquoted(&self, value: &Value, most: usize) -> Vec<String> {
+        self.0.iter_errors(value).take(most).map(|error| placed(&error, error.masked().to_string())).collect()
     }
 }
 
-fn in_words(error: &ValidationError<'_>) -> String {
+/// What is said of `error`, with its place.
+fn placed(error: &ValidationError<'_>, words: String) -> String {
     match error.instance_path().to_string() {
-        path if path.is_empty() => error.to_string(),
-        path => format!("{path}: {error}"),
+        path if path.is_empty() => words,
+        path => format!("{path}: {words}"),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, Votes, record};
+use dormouse_json::misfit;
 use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolOutput};
 use dormouse_ports::{EntryKind, Map};
 use jiff::Timestamp;
@@ -25,7 +26,7 @@ use super::toolset::Toolset;
 use super::waits::{PendingDue, due, outcomes_at_once, pace, with};
 use crate::workspace::ToolOrigin;
 
-/// How often a person is asked again about one call whose arguments were given wrongly.
+/// How often a person is asked again about one call whose arguments were given wrongly, or for an answer to its tool.
 const MOST_UNFIT: usize = 3;
 
 /// Takes the answers of the pause that ended.
@@ -209,10 +210,8 @@ impl Replies {
                 reported(call, &status, &reply)?;
                 Ok(alone(status))
             }
-            (CallStatus::Asking { request }, About::Question) => {
-                let reply = self.reply(call);
-                decided(call, &reply)?;
-                Ok(alone(input(request, reply)))
+            (CallStatus::Asking { request, unfit }, About::Question) => {
+                input(call, (request, unfit), self.reply(call)).map(alone)
             }
             (CallStatus::Pending { pending, since, .. }, About::Pending) => {
                 let due = due(&pending, self.pace, (since, parts.clock.now()));
@@ -334,10 +333,27 @@ fn certainty(parts: &AgentParts, step: u64, call: &mut PlannedCall, reply: &Repl
     })
 }
 
-/// The call runs again with the answer, or with its refusal.
-fn input(request: InputRequest, reply: Reply) -> CallStatus {
-    let content = if reply.decision == Choice::Answer { reply.content } else { None };
-    CallStatus::Ready { approved_digest: None, input: Some(GivenInput { content, state: request.state }) }
+/// What is next for a `call` whose tool asked something: it runs again with the answer, or with its refusal. An answer that
+/// does not fit is not taken, and asked for again; so many are a refusal.
+fn input(
+    call: &mut PlannedCall,
+    (request, unfit): (InputRequest, usize),
+    reply: Reply,
+) -> Result<CallStatus, NodeError> {
+    let mut content = (reply.decision == Choice::Answer).then(|| reply.content.clone().unwrap_or_default());
+    match content.as_ref().and_then(|content| misfit(&request.schema, content)) {
+        None => decided(call, &reply)?,
+        Some(mistakes) => {
+            let entry = vendor(TOOL_DECIDED, call)?.with("decision", "unfit");
+            record(entry.with("by", reply.by).with("reason", mistakes.as_str()))?;
+            if unfit < MOST_UNFIT {
+                call.unfit.push(mistakes);
+                return Ok(CallStatus::Asking { request, unfit: unfit + 1 });
+            }
+            content = None;
+        }
+    }
+    Ok(CallStatus::Ready { approved_digest: None, input: Some(GivenInput { content, state: request.state }) })
 }
 
 /// The result of a call that went on elsewhere. Without one it is asked again where its tool wants to be, is given up when

@@ -274,7 +274,7 @@ pub struct PlannedCall {
     /// The name of its source, which alone makes it; empty where it was planned before that was kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// Why the arguments that people gave instead were not taken, in order.
+    /// Why the arguments that people gave instead, and their answers to its tool, were not taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<String>,
     /// True if a person gave other arguments than the model.
@@ -290,9 +290,8 @@ pub struct PlannedCall {
     pub status: CallStatus,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 impl PlannedCall {
@@ -352,6 +351,9 @@ pub enum CallStatus {
     Asking {
         /// The question.
         request: InputRequest,
+        /// Number of answers to it that did not fit.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        unfit: usize,
     },
     /// Its result is known.
     Answered {

@@ -36,7 +36,7 @@ use crate::workspace::{HookEvent, ToolOrigin};
 /// What is known of a call that was begun and not recorded.
 pub(crate) const WORKER_ENDED: &str = "the worker that began the call ended before it could record what came of it";
 
-/// Bytes of JSON of the questions that the calls of a step ask people: a pause shows their words twice.
+/// Bytes of JSON of the questions that the calls of a step ask people: a pause has their words and schemas twice.
 const QUESTIONS: usize = 20 * 1024;
 
 /// A call that ran, or may have run.
@@ -169,7 +169,7 @@ pub(crate) async fn act(
 /// Bytes of JSON of the question that a call asks a person, where it asks one.
 fn question_bytes(status: &CallStatus) -> Option<usize> {
     match status {
-        CallStatus::Asking { request } => {
+        CallStatus::Asking { request, .. } => {
             let message = request.message.len();
             Some(dormouse_json::length(&request.schema).map_or(usize::MAX / 2, |schema| message + schema))
         }
@@ -437,7 +437,7 @@ impl Making<'_> {
                 let since = Some(self.parts.clock.now());
                 CallStatus::Pending { signal_id: signal(self.invocation, self.step, call), pending, since }.into()
             }
-            ToolReply::InputRequired(request) => CallStatus::Asking { request }.into(),
+            ToolReply::InputRequired(request) => CallStatus::Asking { request, unfit: 0 }.into(),
         }
     }
 }
@@ -622,7 +622,7 @@ fn report(
             let entry = vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.clone());
             entry.with_material("pending", serde_json::to_value(pending).map_err(unwritable)?)
         }
-        CallStatus::Asking { request } => {
+        CallStatus::Asking { request, .. } => {
             let entry = vendor("dormouse.tool_asks", call)?.with("message", request.message.as_str());
             entry.with_material("request", serde_json::to_value(request).map_err(unwritable)?)
         }

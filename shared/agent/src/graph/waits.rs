@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::background;
 use super::entries::shown_arguments;
+use super::forms;
 use super::parts::AgentParts;
 use super::plan::invocation;
 use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
@@ -147,15 +148,29 @@ fn notified(parts: &AgentParts) -> ApprovalPolicy {
 /// Waits for the answers to questions of tools.
 pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
     let calls: Vec<&PlannedCall> = with(run, |status| matches!(status, CallStatus::Asking { .. }));
+    let form = match calls.as_slice() {
+        [PlannedCall { status: CallStatus::Asking { request, .. }, .. }] => forms::checked(request),
+        // Each has another one.
+        _ => object(),
+    };
     let answer = Answer::new()
         .required(Reply::decision, Rule::one_of([Choice::Answer, Choice::Decline]))
-        .optional(Reply::content, Rule::<Map>::schema(object()))
+        .optional(Reply::content, Rule::<Map>::schema(form))
         .optional(Reply::by, Rule::text().at_most(200));
     let question = |call: &&PlannedCall| match &call.status {
-        CallStatus::Asking { request } => {
-            let mut shown = json!({ "tool": call.tool, "message": request.message, "schema": request.schema });
+        CallStatus::Asking { request, unfit } => {
+            let mut message = request.message.clone();
+            let mut shown = json!({ "tool": call.tool, "message": message, "schema": request.schema });
             name_server(call, &mut shown);
-            Some((request.message.clone(), shown))
+            if let Some(mistakes) = call.unfit.last().filter(|_| *unfit > 0) {
+                let mistakes = beginning(mistakes);
+                if calls.len() == 1 {
+                    message
+                        .push_str(&format!("\nThe answer that was given does not fit, and was not taken: {mistakes}"));
+                }
+                shown["unfit"] = mistakes.into();
+            }
+            Some((message, shown))
         }
         CallStatus::NeedsApproval
         | CallStatus::Ready { .. }
@@ -374,7 +389,7 @@ fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
         if let CallStatus::Uncertain { message } = &call.status {
             shown["known"] = beginning(message).into();
         }
-        if let Some(mistakes) = call.unfit.last() {
+        if let Some(mistakes) = call.unfit.last().filter(|_| call.status == CallStatus::NeedsApproval) {
             shown["unfit"] = beginning(mistakes).into();
         }
         (call.part.clone(), shown)

@@ -764,6 +764,64 @@ fn a_tool_may_ask_a_person() {
     assert!(told[0].contains("\"s1\"") && told[0].contains("hi"), "{told:?}");
 }
 
+/// Asks for a color, and says which it was given.
+fn painter() -> Arc<Toolbox> {
+    Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
+        None => {
+            let color = json!({ "type": "string", "enum": ["red", "blue"] });
+            let schema = json!({ "type": "object", "properties": { "color": color }, "required": ["color"] });
+            let Value::Object(schema) = schema else { panic!() };
+            let message = "Which color?".to_owned();
+            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
+        }
+        Some(input) => Ok(ToolReply::Done(ToolOutput::text(json!(input.content).to_string()))),
+    })
+}
+
+#[test]
+fn an_answer_that_does_not_fit_what_a_tool_asked_is_refused_and_changes_nothing() {
+    let tools = painter();
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("paint"));
+    for content in [json!({ "color": "green" }), json!({}), json!({ "color": 1 })] {
+        let refused = bed.answer(&run, json!({ "decision": "answer", "content": content })).unwrap_err().to_string();
+        assert!(refused.contains("content.color"), "{refused}");
+    }
+    assert_eq!(tools.made().len(), 1, "the tool is told of none of them");
+    // That it lacks an answer is seen behind the pause.
+    bed.answer(&run, json!({ "decision": "answer" })).unwrap();
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["questions"]["call-1"]["unfit"], "\"color\" is a required property");
+    assert!(wait["description"].as_str().unwrap().starts_with("Which color?\nThe answer that was given does not fit"));
+    bed.answer(&run, json!({ "decision": "answer", "content": { "color": "red" } })).unwrap();
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["{\"color\":\"red\"}"]);
+}
+
+#[test]
+fn of_several_questions_only_the_one_that_was_answered_wrongly_is_asked_again_and_not_without_end() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).is_empty() {
+            true => calls(&[("c1", "send", json!({ "to": "ada" })), ("c2", "send", json!({ "to": "grace" }))]),
+            false => says("done"),
+        })
+    });
+    let mut bed = bed_with("policy: {parallel_tool_calls: true}", &model, &painter(), |_| {});
+    let run = bed.start("helper", message("paint"));
+    bed.answer_as(&run, "call-1", json!({ "decision": "answer", "content": { "color": "blue" } })).unwrap();
+    bed.answer_as(&run, "call-2", json!({ "decision": "answer", "content": { "color": "green" } })).unwrap();
+    let (_, wait) = asleep(&bed, &run);
+    let asked = wait["questions"].as_object().unwrap();
+    assert_eq!(asked.keys().collect::<Vec<_>>(), ["call-2"]);
+    let unfit = asked["call-2"]["unfit"].as_str().unwrap();
+    assert!(unfit.starts_with("/color: value is not one of") && !unfit.contains("green"), "{unfit}");
+    for _ in 0..3 {
+        assert_eq!(asleep(&bed, &run).1["kind"], "tool_input");
+        bed.answer(&run, json!({ "decision": "answer" })).unwrap();
+    }
+    let told = contents(&bed.status(&run).completed(), "tool");
+    assert_eq!(told, ["{\"color\":\"blue\"}", "null"], "at last it counts as no answer");
+}
+
 #[test]
 fn a_model_that_cannot_be_asked_is_asked_later() {
     let busy = || ModelError::new(ModelErrorCategory::RateLimit, "slow down");

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dormouse_json::misfit;
+use dormouse_ports::Map;
 use dormouse_ports::tool::{InputAnswer, InputRequest};
 use rmcp::ClientHandler;
 use rmcp::model::{
@@ -15,6 +17,9 @@ use super::asker::{Asker, Present};
 use super::notice::{McpNotice, NoticeListener};
 use super::progress::CallProgress;
 use super::question;
+
+/// How often the one who is present is asked again for an answer that did not fit.
+const MOST_UNFIT: usize = 3;
 
 /// Answers what the server asks outside of calls, and what it asks in the midst of a call.
 ///
@@ -138,7 +143,7 @@ impl Handler {
             (Elicited::Known(result), _) => result,
             (Elicited::Now(asked), Some(asker)) => {
                 let state = asked.state.clone();
-                let content = asker.ask(&self.shared.server, asked).await;
+                let content = asked_till_it_fits(&**asker, &self.shared.server, asked).await;
                 question::answered_now(&InputAnswer { content, state })
             }
             (Elicited::Now(_) | Elicited::Unasked, _) => {
@@ -148,6 +153,17 @@ impl Handler {
         };
         serde_json::from_value(result).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline))
     }
+}
+
+/// What the one who is present says to `asked`. For an answer that does not fit it is asked again, with what is wrong.
+async fn asked_till_it_fits(asker: &dyn Asker, server: &str, asked: InputRequest) -> Option<Map> {
+    let mut question = asked.clone();
+    for _ in 0..=MOST_UNFIT {
+        let content = asker.ask(server, question.clone()).await?;
+        let Some(mistakes) = misfit(&asked.schema, &content) else { return Some(content) };
+        question.message = format!("{}\nThe answer does not fit, and was not taken: {mistakes}", asked.message);
+    }
+    None
 }
 
 /// Outcome of a question in the midst of a call.
@@ -271,5 +287,39 @@ impl ClientHandler for Handler {
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody who gives these answers, one after the other, and keeps what they were asked.
+    struct Slipping(Mutex<(Vec<Value>, Vec<String>)>);
+
+    #[async_trait::async_trait]
+    impl Asker for Slipping {
+        async fn ask(&self, _: &str, question: InputRequest) -> Option<Map> {
+            let mut kept = self.0.lock().expect("not poisoned");
+            kept.1.push(question.message);
+            kept.0.pop()?.as_object().cloned()
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_present_is_asked_again_for_an_answer_that_does_not_fit() {
+        let schema = json!({ "type": "object", "properties": { "color": { "enum": ["red", "blue"] } } });
+        let schema = schema.as_object().cloned().expect("an object");
+        let asked = InputRequest { message: "Which?".to_owned(), schema, state: Value::Null };
+        let green = json!({ "color": "green" });
+        let asker = Slipping(Mutex::new((vec![json!({ "color": "red" }), green.clone()], Vec::new())));
+        let said = asked_till_it_fits(&asker, "paint", asked.clone()).await.expect("an answer");
+        assert_eq!(said["color"], "red");
+        let heard = asker.0.lock().expect("not poisoned").1.clone();
+        assert_eq!((heard.len(), heard[0].as_str()), (2, "Which?"));
+        assert!(heard[1].starts_with("Which?\nThe answer does not fit, and was not taken: /color"), "{}", heard[1]);
+        let asker = Slipping(Mutex::new((vec![green; 9], Vec::new())));
+        assert_eq!(asked_till_it_fits(&asker, "paint", asked).await, None, "and at last no more");
+        assert_eq!(asker.0.lock().expect("not poisoned").1.len(), 4);
     }
 }
