@@ -322,7 +322,10 @@ fn certainty(parts: &AgentParts, step: u64, call: &mut PlannedCall, reply: &Repl
         }
         Choice::Happened if reply.result.is_empty() => answered(HAPPENED, false),
         Choice::Happened => answered(&reply.result, false),
-        Choice::Repeat => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
+        // What a person answered to its tool before the doubt goes along again.
+        Choice::Repeat => {
+            CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: call.status.input().cloned() }
+        }
         Choice::Open
         | Choice::Approve
         | Choice::Deny

@@ -268,7 +268,7 @@ pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Value>, Node
     for call in &mut run.calls {
         if !matches!(call.status, CallStatus::Answered { .. }) {
             let text = match &call.status {
-                CallStatus::Uncertain { message } => {
+                CallStatus::Uncertain { message, .. } => {
                     &format!("it is not known whether the call happened: {message}; the run ended")
                 }
                 CallStatus::Pending { .. } => "the run ended before the outcome of the call came",

@@ -336,6 +336,9 @@ pub enum CallStatus {
     Uncertain {
         /// What is known.
         message: String,
+        /// As it was when it was begun.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<GivenInput>,
     },
     /// It goes on elsewhere.
     Pending {
@@ -365,6 +368,14 @@ pub enum CallStatus {
 }
 
 impl CallStatus {
+    /// The answer of a person to its tool with which a call is made, or was.
+    pub(crate) fn input(&self) -> Option<&GivenInput> {
+        match self {
+            Self::Ready { input, .. } | Self::Begun { input, .. } | Self::Uncertain { input, .. } => input.as_ref(),
+            Self::NeedsApproval | Self::Pending { .. } | Self::Asking { .. } | Self::Answered { .. } => None,
+        }
+    }
+
     /// Text that the model is shown of a call whose result is known, and whether it is an error.
     pub(crate) fn answer(&self) -> Option<(&str, bool)> {
         match self {

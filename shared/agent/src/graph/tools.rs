@@ -202,10 +202,10 @@ pub(crate) async fn out_of_time(parts: &AgentParts, run: &mut AgentRun) -> Resul
 fn doubt(markers: &Markers, run: &mut AgentRun) -> Vec<FinishedCall> {
     let mut doubted = Vec::new();
     for (at, call) in run.calls.iter_mut().enumerate() {
-        if let CallStatus::Begun { marker, .. } = &call.status
+        if let CallStatus::Begun { marker, input, .. } = &call.status
             && !markers.take(marker)
         {
-            call.status = CallStatus::Uncertain { message: WORKER_ENDED.to_owned() };
+            call.status = CallStatus::Uncertain { message: WORKER_ENDED.to_owned(), input: input.clone() };
             let status = call.status.clone();
             let effects = NotedEffects::default();
             doubted.push(FinishedCall {
@@ -547,7 +547,7 @@ pub(crate) fn text_of(output: &ToolOutput, mut tell: impl FnMut((&str, &str)) ->
 /// the model.
 fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
     if error.uncertain && call.effect == Effect::Manual {
-        return CallStatus::Uncertain { message: error.message.clone() };
+        return CallStatus::Uncertain { message: error.message.clone(), input: call.status.input().cloned() };
     }
     let text = match error.kind {
         ToolErrorKind::InvalidArguments | ToolErrorKind::NotFound | ToolErrorKind::Permanent => error.message.clone(),
@@ -626,7 +626,9 @@ fn report(
             let entry = vendor("dormouse.tool_asks", call)?.with("message", request.message.as_str());
             entry.with_material("request", serde_json::to_value(request).map_err(unwritable)?)
         }
-        CallStatus::Uncertain { message } => vendor("dormouse.tool_uncertain", call)?.with("message", message.as_str()),
+        CallStatus::Uncertain { message, .. } => {
+            vendor("dormouse.tool_uncertain", call)?.with("message", message.as_str())
+        }
         CallStatus::NeedsApproval | CallStatus::Ready { .. } | CallStatus::Begun { .. } => return Ok(()),
     };
     let entry = match effects == NotedEffects::default() {

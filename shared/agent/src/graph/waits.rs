@@ -120,7 +120,7 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
 /// What is known of `calls`, which are in doubt: what was heard of each, in a line, cut where it is long.
 fn known(calls: &[&PlannedCall]) -> String {
     let heard = |call: &&PlannedCall| match &call.status {
-        CallStatus::Uncertain { message } => {
+        CallStatus::Uncertain { message, .. } => {
             let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
             let message = message.trim_end_matches('.');
             Some(if calls.len() == 1 { message.to_owned() } else { format!("`{}`: {message}", call.tool) })
@@ -386,7 +386,7 @@ fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
         if shown["arguments"].as_object() != Some(&call.arguments) {
             shown["whole"] = pause.as_str().into();
         }
-        if let CallStatus::Uncertain { message } = &call.status {
+        if let CallStatus::Uncertain { message, .. } = &call.status {
             shown["known"] = beginning(message).into();
         }
         if let Some(mistakes) = call.unfit.last().filter(|_| call.status == CallStatus::NeedsApproval) {

@@ -1,6 +1,6 @@
 //! Runs of an agent in a world in memory: tools, approvals, questions, sleep, limits.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -820,6 +820,29 @@ fn of_several_questions_only_the_one_that_was_answered_wrongly_is_asked_again_an
     }
     let told = contents(&bed.status(&run).completed(), "tool");
     assert_eq!(told, ["{\"color\":\"blue\"}", "null"], "at last it counts as no answer");
+}
+
+#[test]
+fn a_call_in_doubt_that_carried_an_answer_is_repeated_with_it() {
+    let lost = AtomicBool::new(true);
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |call| match &call.input {
+        None => {
+            let (message, schema) = ("Which PIN?".to_owned(), Map::from_iter([("type".to_owned(), json!("object"))]));
+            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
+        }
+        Some(_) if lost.swap(false, Ordering::SeqCst) => {
+            Err(ToolError::transient("the connection was lost").maybe_done())
+        }
+        Some(input) => Ok(ToolReply::Done(ToolOutput::text(json!([input.content, input.state]).to_string()))),
+    });
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("pay"));
+    bed.answer(&run, json!({ "decision": "answer", "content": { "pin": "1234" } })).unwrap();
+    assert_eq!(asleep(&bed, &run).1["kind"], "uncertain_effect");
+    bed.answer(&run, json!({ "decision": "repeat" })).unwrap();
+    let told = contents(&bed.status(&run).completed(), "tool");
+    assert_eq!(told, ["[{\"pin\":\"1234\"},\"s1\"]"], "nobody is asked for it again");
+    assert_eq!(tools.made().len(), 3);
 }
 
 #[test]
