@@ -365,6 +365,14 @@ impl Making<'_> {
             let gone = self.tools.gone(call);
             return Err(ToolError { message: format!("the call was not made: {}", gone.message), ..gone });
         };
+        // While it waited its server may have changed what it takes. What goes on elsewhere was made already.
+        if call.polled.is_null()
+            && let Err(mistakes) = tool.check(&call.arguments)
+        {
+            let message =
+                format!("the call was not made: its arguments do not fit the schema of the tool now: {mistakes}");
+            return Err(ToolError::new(ToolErrorKind::InvalidArguments, message));
+        }
         let telling = telling(tool);
         let time = self.time(tool, telling);
         let request = ToolCall { effects: effects.clone(), ..self.request(call, tool, input, time.limit) };

@@ -499,6 +499,23 @@ fn a_call_is_made_at_the_source_that_it_was_planned_for_or_not_at_all() {
 }
 
 #[test]
+fn arguments_that_no_longer_fit_when_their_call_is_approved_are_not_sent() {
+    let tools = mailer();
+    let mut bed = bed(APPROVED, &sender("send"), &tools);
+    let run = bed.start("helper", message("write"));
+    let (_, wait) = asleep(&bed, &run);
+    let changed = json!({ "type": "object", "properties": { "to": { "type": "integer" } }, "required": ["to"] });
+    let Value::Object(changed) = changed else { panic!() };
+    tools.specs.lock().unwrap()[0].input_schema = changed;
+    let digest = &wait["calls"]["call-1"]["digest"];
+    bed.answer(&run, json!({ "decision": "approve", "digest": digest })).unwrap();
+    let told = contents(&bed.status(&run).completed(), "tool");
+    let expected = "error: the call was not made: its arguments do not fit the schema of the tool now: /to: \"ada\" is not \
+                    of type \"integer\"";
+    assert_eq!((told, tools.made()), (vec![expected.to_owned()], Vec::new()));
+}
+
+#[test]
 fn a_call_stays_with_its_source_when_one_that_comes_before_it_is_there_again() {
     let (first, second) = (mailer(), mailer());
     let other = second.clone();
