@@ -22,7 +22,7 @@ pub use call::{Callback, InputAnswer, ToolCall};
 pub use definition::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, ToolSources};
 pub use effects::{FileOperation, NotedEffects, SideEffects, WrittenFile};
 pub use error::{ToolError, ToolErrorKind};
-pub use output::{InputRequest, Pending, ToolContent, ToolOutput, ToolReply};
+pub use output::{InputRequest, MASKED, Pending, ToolContent, ToolOutput, ToolReply, with_texts};
 pub use source::ToolSource;
 pub use spec::{Effect, ToolAnnotations, ToolSpec};
 

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::Fetch;
-use dormouse_ports::tool::{ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::tool::{ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec};
 
 pub use self::tool::{HttpTool, HttpToolError};
 use crate::Values;
 use crate::failure::unanswered;
+use crate::mask::Mask;
 
 /// Tools behind HTTP addresses.
 ///
@@ -37,6 +38,8 @@ pub struct HttpTools {
     tools: Vec<HttpTool>,
     fetch: Arc<dyn Fetch>,
     values: Values,
+    /// Takes the secrets that were looked up for calls out of what comes of them, also later.
+    mask: Mask,
 }
 
 impl HttpTools {
@@ -49,7 +52,12 @@ impl HttpTools {
                 false => kept.push(tool),
             }
         }
-        Self { tools: kept, fetch, values }
+        let (values, mask) = values.watched();
+        Self { tools: kept, fetch, values, mask }
+    }
+
+    fn tool(&self, name: &str) -> Option<&HttpTool> {
+        self.tools.iter().find(|tool| tool.spec.name == name)
     }
 }
 
@@ -66,17 +74,29 @@ impl ToolSource for HttpTools {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let Some(tool) = self.tools.iter().find(|tool| tool.spec.name == call.name) else {
+        let Some(tool) = self.tool(&call.name) else {
             return Err(ToolError::new(ToolErrorKind::NotFound, format!("there is no tool `{}`", call.name)));
         };
-        let (values, mask) = self.values.watched();
-        let request = request::build(tool, call, &values).await?;
+        let request = request::build(tool, call, &self.values).await?;
         call.effects.asked(&request.url);
         let outcome = match self.fetch.fetch(request).await {
             Ok(response) => answer::read(tool, call, response).await,
             Err(error) => Err(unanswered(&error)),
         };
-        mask.and_callback(call.callback.as_ref()).outcome(outcome)
+        self.mask.and_callback(call.callback.as_ref()).outcome(outcome)
+    }
+
+    async fn recall(&self, name: &str) {
+        let Some(tool) = self.tool(name) else { return };
+        let headers = tool.headers.iter().map(|(_, value)| value);
+        for value in headers.chain([&tool.url]) {
+            // The mask learns of each that is found.
+            let _ = value.secrets(&self.values.lookup()).await;
+        }
+    }
+
+    fn masked(&self, output: ToolOutput) -> ToolOutput {
+        self.mask.output(output)
     }
 }
 

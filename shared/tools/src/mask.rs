@@ -1,14 +1,12 @@
 //! Takes the secrets that were looked up for a call out of what comes of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use dormouse_ports::tool::{Callback, InputRequest, Pending, ToolContent, ToolError, ToolOutput, ToolReply};
-use dormouse_ports::{Map, Secret, SecretError, Secrets};
+use dormouse_ports::tool::{Callback, InputRequest, MASKED, Pending, ToolError, ToolOutput, ToolReply};
+use dormouse_ports::{Secret, SecretError, Secrets};
 use serde_json::Value;
 
-/// Stands where a secret was.
-const MARK: &str = "[secret]";
 /// Characters of the shortest secret that is looked for: a shorter one stands in everything.
 const SHORTEST: usize = 4;
 
@@ -17,13 +15,18 @@ const SHORTEST: usize = 4;
 pub(crate) struct Mask(Arc<Mutex<Vec<String>>>);
 
 impl Mask {
-    /// Also the token in the address of `callback`.
-    pub(crate) fn and_callback(self, callback: Option<&Callback>) -> Self {
+    /// What is known now, and the token in the address of `callback`.
+    pub(crate) fn and_callback(&self, callback: Option<&Callback>) -> Self {
+        let both = Self(Arc::new(Mutex::new(self.known().clone())));
         let query = callback.and_then(|callback| callback.url.split_once('?')).map(|(_, query)| query);
         for (_, value) in query.into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('=')) {
-            self.add(value);
+            both.add(value);
         }
-        self
+        both
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, value: &str) {
@@ -31,7 +34,7 @@ impl Mask {
         if value.chars().count() < SHORTEST {
             return;
         }
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.known();
         // Of several lines it stands in JSON in one.
         let written = Value::from(value).to_string();
         for form in [value, written.trim_matches('"')] {
@@ -45,46 +48,20 @@ impl Mask {
 
     /// `text` without the secrets.
     pub(crate) fn text(&self, text: String) -> String {
-        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        secrets.iter().fold(text, |text, secret| match text.contains(secret) {
-            true => text.replace(secret, MARK),
+        self.known().iter().fold(text, |text, secret| match text.contains(secret) {
+            true => text.replace(secret, MASKED),
             false => text,
         })
     }
 
-    fn value(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => self.text(text).into(),
-            Value::Array(values) => values.into_iter().map(|value| self.value(value)).collect(),
-            Value::Object(fields) => Value::Object(self.fields(fields)),
-            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
-        }
-    }
-
-    fn fields(&self, fields: Map) -> Map {
-        fields.into_iter().map(|(name, value)| (self.text(name), self.value(value))).collect()
-    }
-
-    fn content(&self, content: ToolContent) -> ToolContent {
-        match content {
-            ToolContent::Text { text } => ToolContent::Text { text: self.text(text) },
-            ToolContent::ResourceLink { uri, name, media_type, description } => ToolContent::ResourceLink {
-                uri: self.text(uri),
-                name: name.map(|name| self.text(name)),
-                media_type,
-                description: description.map(|description| self.text(description)),
-            },
-            image @ ToolContent::Image { .. } => image,
-        }
+    /// `output` without the secrets.
+    pub(crate) fn output(&self, output: ToolOutput) -> ToolOutput {
+        output.with_texts(&|text| self.text(text))
     }
 
     fn reply(&self, reply: ToolReply) -> ToolReply {
         match reply {
-            ToolReply::Done(output) => ToolReply::Done(ToolOutput {
-                content: output.content.into_iter().map(|content| self.content(content)).collect(),
-                structured: output.structured.map(|value| self.value(value)),
-                ..output
-            }),
+            ToolReply::Done(output) => ToolReply::Done(self.output(output)),
             // What its source wants back is no secret of ours, and has to come back as it was.
             ToolReply::Pending(pending) => ToolReply::Pending(Pending {
                 reference: pending.reference.map(|reference| self.text(reference)),
@@ -121,6 +98,8 @@ impl Secrets for Watched {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::tool::ToolContent;
+
     use super::*;
 
     fn mask(secrets: &[&str]) -> Mask {
@@ -146,5 +125,9 @@ mod tests {
         let url = "https://d.example/callback/7?token=abcdef.123&part=1".to_owned();
         let mask = Mask::default().and_callback(Some(&Callback { url: url.clone(), signal_id: "7".into() }));
         assert_eq!(mask.text(url), "https://d.example/callback/7?token=[secret]&part=1");
+        let known = self::mask(&["hush"]);
+        let callback = Callback { url: "https://d.example/8?token=abcdef.124".to_owned(), signal_id: "8".into() };
+        assert_eq!(known.and_callback(Some(&callback)).text("hush abcdef.124".to_owned()), "[secret] [secret]");
+        assert_eq!(known.text("hush abcdef.124".to_owned()), "[secret] abcdef.124", "of this call alone");
     }
 }

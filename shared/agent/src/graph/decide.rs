@@ -1,11 +1,14 @@
 //! The node behind every pause: what people and other systems said becomes what is next for each call.
 
+use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, Votes, record};
 use dormouse_json::misfit;
-use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolOutput};
-use dormouse_ports::{EntryKind, Map};
+use dormouse_ports::tool::{InputRequest, MASKED, NotedEffects, Pending, ToolOutput, with_texts};
+use dormouse_ports::{EntryKind, Map, SignalId};
+use futures::future::{Either, select};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,7 +25,7 @@ use super::plan::{BegunMark, cut, edited, give_up, invocation, settle, signal};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
 use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, tell_outcome, vendor};
-use super::toolset::Toolset;
+use super::toolset::{OfferedTool, Toolset};
 use super::waits::{PendingDue, due, outcomes_at_once, pace, with};
 use crate::workspace::ToolOrigin;
 
@@ -51,7 +54,8 @@ pub(crate) async fn decide(
             continue;
         }
         let asked = call.digest.clone();
-        let Some(Outcome { status, whole, pictures }) = replies.next(parts, (&tools, run.steps), call, &mut stops)?
+        let Some(Outcome { status, whole, pictures }) =
+            replies.next(parts, (&tools, run.steps), call, &mut stops).await?
         else {
             continue;
         };
@@ -193,7 +197,7 @@ impl Replies {
     }
 
     /// What came of `call`; `None` where the pause was not about it.
-    fn next(
+    async fn next(
         &self,
         parts: &AgentParts,
         (tools, step): (&Toolset<'_>, u64),
@@ -213,9 +217,12 @@ impl Replies {
             (CallStatus::Asking { request, unfit }, About::Question) => {
                 input(call, (request, unfit), self.reply(call)).map(alone)
             }
-            (CallStatus::Pending { pending, since, .. }, About::Pending) => {
-                let due = due(&pending, self.pace, (since, parts.clock.now()));
-                Ok(outcome(parts, call, (pending, due), self.outcome(call)))
+            (CallStatus::Pending { signal_id, pending, since }, About::Pending) => {
+                let Some(told) = self.outcome(call) else {
+                    let due = due(&pending, self.pace, (since, parts.clock.now()));
+                    return Ok(untold(call, (pending, due)));
+                };
+                Ok(Some(answered(parts, &outcome(parts, tools, (&*call, &signal_id), told).await)))
             }
             (
                 CallStatus::NeedsApproval
@@ -359,34 +366,59 @@ fn input(
     Ok(CallStatus::Ready { approved_digest: None, input: Some(GivenInput { content, state: request.state }) })
 }
 
-/// The result of a call that went on elsewhere. Without one it is asked again where its tool wants to be, is given up when
-/// its time is over, or is waited for further: the pause may have ended because of another call.
-fn outcome(
+/// Next thing to do about a call that goes on elsewhere, and of which nothing was told. It is asked again where its tool wants
+/// to be, is given up when its time is over, or is waited for further: the pause may have ended because of another call.
+fn untold(call: &mut PlannedCall, (pending, due): (Pending, PendingDue)) -> Option<Outcome> {
+    match due {
+        PendingDue::Later(_) => None,
+        PendingDue::Asked => {
+            call.polled = pending.state;
+            call.polls = call.polls.saturating_add(1);
+            Some(CallStatus::Ready { approved_digest: None, input: None }.into())
+        }
+        PendingDue::Over if call.happened => {
+            Some(CallStatus::Answered { text: HAPPENED.to_owned(), is_error: false }.into())
+        }
+        PendingDue::Over => {
+            let text = "error: the tool sent no outcome in time".to_owned();
+            Some(CallStatus::Answered { text, is_error: true }.into())
+        }
+    }
+}
+
+/// Time in which the secrets are looked up that an outcome may repeat. Behind it those count that are known.
+const TO_RECALL: Duration = Duration::from_secs(5);
+
+/// The outcome of `call` that was `told` to `signal_id`, without the secrets of its source and the token of its callback.
+async fn outcome(
     parts: &AgentParts,
-    call: &mut PlannedCall,
-    (pending, due): (Pending, PendingDue),
-    outcome: Option<Map>,
-) -> Option<Outcome> {
-    let Some(outcome) = outcome else {
-        return match due {
-            PendingDue::Later(_) => None,
-            PendingDue::Asked => {
-                call.polled = pending.state;
-                call.polls = call.polls.saturating_add(1);
-                Some(CallStatus::Ready { approved_digest: None, input: None }.into())
-            }
-            PendingDue::Over if call.happened => {
-                Some(CallStatus::Answered { text: HAPPENED.to_owned(), is_error: false }.into())
-            }
-            PendingDue::Over => {
-                let text = "error: the tool sent no outcome in time".to_owned();
-                Some(CallStatus::Answered { text, is_error: true }.into())
-            }
-        };
+    tools: &Toolset<'_>,
+    (call, signal_id): (&PlannedCall, &SignalId),
+    told: Map,
+) -> ToolOutput {
+    let told = match &parts.callbacks {
+        Some(callbacks) => {
+            let is_token = |word: &str| callbacks.is_token(signal_id, word);
+            with_texts(Value::Object(told), &|text| without_tokens(text, &is_token))
+        }
+        None => Value::Object(told),
     };
-    let output = match outcome.get("content") {
-        Some(Value::Array(_)) => ToolOutput::deserialize(&Value::Object(outcome.clone())).ok(),
+    let output = match told.get("content") {
+        Some(Value::Array(_)) => ToolOutput::deserialize(&told).ok(),
         Some(_) | None => None,
     };
-    Some(answered(parts, &output.unwrap_or_else(|| ToolOutput::value(Value::Object(outcome)))))
+    let output = output.unwrap_or_else(|| ToolOutput::value(told));
+    let pending = OfferedTool::of_pending(parts, call);
+    let Some(tool) = tools.made(call, pending.as_ref()) else { return output };
+    let source = &tool.part.source;
+    match select(source.recall(&tool.spec.name), pin!(parts.clock.sleep(TO_RECALL))).await {
+        Either::Left(_) | Either::Right(_) => source.masked(output),
+    }
+}
+
+/// `text` without the words in it that are tokens.
+fn without_tokens(text: String, is_token: &dyn Fn(&str) -> bool) -> String {
+    let is_apart = |c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_';
+    let tokens: BTreeSet<String> = text.split(is_apart).filter(|word| is_token(word)).map(str::to_owned).collect();
+    tokens.iter().fold(text, |text, token| text.replace(token.as_str(), MASKED))
 }

@@ -9,9 +9,11 @@ use async_trait::async_trait;
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
+use dormouse_ports::SignalId;
 use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
 use dormouse_ports::tool::{
-    Effect, InputRequest, Pending, ToolAnnotations, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec,
+    CallbackAddresses, Effect, InputRequest, Pending, ToolAnnotations, ToolCall, ToolError, ToolOutput, ToolReply,
+    ToolSource, ToolSpec,
 };
 use dormouse_testkit::ManualClock;
 use futures::future::join;
@@ -731,6 +733,67 @@ fn a_pending_call_outlives_a_source_that_cannot_be_listed() {
     let made = tools.made();
     assert_eq!(made.len(), 4, "it is made once, and asked for three times");
     assert!(made.iter().all(|(name, _)| name == "send"), "without the prefix of its source: {made:?}");
+}
+
+/// Calls of a toolbox that end later; what it knows as a secret it takes out of their outcomes once it has looked that up.
+#[derive(Debug)]
+struct Discreet {
+    tools: Arc<Toolbox>,
+    recalled: Mutex<String>,
+}
+
+#[async_trait]
+impl ToolSource for Discreet {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.tools.list().await
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        self.tools.call(call).await
+    }
+
+    async fn recall(&self, name: &str) {
+        name.clone_into(&mut self.recalled.lock().unwrap());
+    }
+
+    fn masked(&self, output: ToolOutput) -> ToolOutput {
+        let recalled = self.recalled.lock().unwrap().clone();
+        output.with_texts(&|text| text.replace("hush", &format!("[secret of {recalled}]")))
+    }
+}
+
+/// Addresses with the same token for all.
+struct OneToken;
+
+impl CallbackAddresses for OneToken {
+    fn address(&self, signal_id: &SignalId) -> Option<String> {
+        Some(format!("https://d.example/signals/{signal_id}?token=t0-ken_1"))
+    }
+
+    fn is_token(&self, _: &SignalId, text: &str) -> bool {
+        text == "t0-ken_1"
+    }
+}
+
+#[test]
+fn an_outcome_that_comes_later_is_without_the_secrets_of_its_tool_and_the_token_of_its_address() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Pending(Pending::default())));
+    let discreet = Arc::new(Discreet { tools: tools.clone(), recalled: Mutex::default() });
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, move |parts| {
+        parts.tools[0].source = discreet.clone();
+        parts.callbacks = Some(Arc::new(OneToken));
+    });
+    for (told, shown) in [
+        (json!({ "said": "hush\nt0-ken_1" }), r#"{"said":"[secret of send]\n[secret]"}"#),
+        (
+            json!({ "content": [{ "type": "text", "text": "to /x?token=t0-ken_1, hush" }] }),
+            "to /x?token=[secret], [secret of send]",
+        ),
+    ] {
+        let run = bed.start("helper", message("write"));
+        bed.answer(&run, told).unwrap();
+        assert_eq!(contents(&bed.status(&run).completed(), "tool"), [shown]);
+    }
 }
 
 /// A source that says nothing.

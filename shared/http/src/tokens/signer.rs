@@ -19,6 +19,8 @@ const ENDLESS_PART: &[u8] = b"dormouse callback part 1\0";
 const GENERATION_BYTES: usize = 8;
 const END_BYTES: usize = 8;
 const SIGNATURE_BYTES: usize = 32;
+/// Characters of the token of a signal.
+pub(super) const SIGNAL_TOKEN: usize = ((END_BYTES + SIGNATURE_BYTES) * 4).div_ceil(3);
 
 /// Meaning of a genuine token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,6 +262,7 @@ mod tests {
         let new = signer("new").accepting(CallbackSecret::new("old"));
         for made_by in [signer("new"), signer("old")] {
             let token = made_by.signal_token(&id, at(60));
+            assert_eq!(token.len(), SIGNAL_TOKEN);
             assert_eq!(new.verify_signal(&id, &token, at(59)), Some(true));
             assert_eq!(new.verify_signal(&id, &token, at(60)), Some(false));
             assert_eq!(new.verify_signal(&"run/1/call-2".into(), &token, at(0)), None);

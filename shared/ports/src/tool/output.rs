@@ -6,6 +6,9 @@ use serde_json::Value;
 use crate::Map;
 use crate::model::Block;
 
+/// Stands where a secret stood in what a tool said.
+pub const MASKED: &str = "[secret]";
+
 /// Reply to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolReply {
@@ -84,6 +87,16 @@ impl ToolOutput {
         Self { is_error: true, ..Self::text(text) }
     }
 
+    /// The same, with each of its texts as `change` gives it. Images stay as they are, and so do notes.
+    #[must_use]
+    pub fn with_texts(self, change: &dyn Fn(String) -> String) -> Self {
+        Self {
+            content: self.content.into_iter().map(|content| content.with_texts(change)).collect(),
+            structured: self.structured.map(|value| with_texts(value, change)),
+            ..self
+        }
+    }
+
     /// The same with notes for later calls.
     #[must_use]
     pub fn noting(mut self, notes: Map) -> Self {
@@ -128,5 +141,30 @@ impl ToolContent {
     /// A block of text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
+    }
+    fn with_texts(self, change: &dyn Fn(String) -> String) -> Self {
+        match self {
+            Self::Text { text } => Self::Text { text: change(text) },
+            Self::ResourceLink { uri, name, media_type, description } => Self::ResourceLink {
+                uri: change(uri),
+                name: name.map(change),
+                media_type,
+                description: description.map(change),
+            },
+            image @ Self::Image { .. } => image,
+        }
+    }
+}
+
+/// `value` with each text in it as `change` gives it, the names of fields among them.
+pub fn with_texts(value: Value, change: &dyn Fn(String) -> String) -> Value {
+    match value {
+        Value::String(text) => change(text).into(),
+        Value::Array(values) => values.into_iter().map(|value| with_texts(value, change)).collect(),
+        Value::Object(fields) => {
+            let changed = |(name, value)| (change(name), with_texts(value, change));
+            Value::Object(fields.into_iter().map(changed).collect())
+        }
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
     }
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{ToolCall, ToolError, ToolReply, ToolSpec};
+use super::{ToolCall, ToolError, ToolOutput, ToolReply, ToolSpec};
 
 /// A source of tools: the native tools, one MCP server, the HTTP tools of a workspace, the tools of a crate.
 ///
@@ -37,6 +37,18 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
     async fn withdraw(&self, name: &str, state: &Value) -> Result<(), ToolError> {
         let (_, _) = (name, state);
         Ok(())
+    }
+
+    /// Looks up the secrets with which calls of the tool `name` are made, so that [`masked`](Self::masked) knows them. What is
+    /// not to be had now is passed over.
+    async fn recall(&self, name: &str) {
+        let _ = name;
+    }
+
+    /// `output`, which came of a call later, at its callback, without the secrets of its calls that are known here, as far as
+    /// they stand in it as they are.
+    fn masked(&self, output: ToolOutput) -> ToolOutput {
+        output
     }
 
     /// True if it lists its tools without asking a server, so that a replay may have them listed again. Of any other

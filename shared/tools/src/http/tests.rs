@@ -126,6 +126,19 @@ fn what_is_taken_for_later_is_pending_where_somebody_can_wait() {
 }
 
 #[test]
+fn what_comes_later_is_without_the_secrets_of_the_call_also_in_another_process() {
+    let tool = tool(Method::Post, "http://h?key=${secrets.key}").header("x-key", template("${secrets.key}"));
+    let values = Values::new(Arc::new(Secret::new("eu")), Arc::new(Secret::new("s3cret")));
+    let source = HttpTools::new([tool.expect("a header")], Arc::new(ScriptedFetch::default()), values);
+    let output = || ToolOutput::value(json!({ "you sent": "s3cret" }));
+    assert_eq!(source.masked(output()), output(), "nothing was looked up");
+    block_on(source.recall("another"));
+    assert_eq!(source.masked(output()), output(), "nor for another tool");
+    block_on(source.recall("orders"));
+    assert_eq!(source.masked(output()), ToolOutput::value(json!({ "you sent": "[secret]" })));
+}
+
+#[test]
 fn statuses_tell_model_operator_and_retry_apart() {
     for (status, kind, uncertain) in [
         (301, ToolErrorKind::Permanent, false),

@@ -16,6 +16,7 @@ use super::bash::{left, told};
 use super::refused;
 use crate::Values;
 use crate::failure::unresolved;
+use crate::mask::Mask;
 
 /// The status by which a command says that its outcome comes later, at the callback (`EX_TEMPFAIL`).
 const LATER: i32 = 75;
@@ -47,6 +48,8 @@ pub struct ActionTools {
     values: Values,
     clock: Arc<dyn Clock>,
     actions: Vec<ActionDefinition>,
+    /// Takes the secrets that were looked up for commands out of what comes of them, also later.
+    mask: Mask,
 }
 
 impl std::fmt::Debug for ActionTools {
@@ -66,7 +69,12 @@ impl ActionTools {
         clock: Arc<dyn Clock>,
         actions: impl IntoIterator<Item = ActionDefinition>,
     ) -> Self {
-        Self { backend, values, clock, actions: actions.into_iter().collect() }
+        let (values, mask) = values.watched();
+        Self { backend, values, clock, actions: actions.into_iter().collect(), mask }
+    }
+
+    fn action(&self, name: &str) -> Option<&ActionDefinition> {
+        self.actions.iter().find(|action| action.name == name)
     }
 
     async fn environment(
@@ -74,11 +82,10 @@ impl ActionTools {
         action: &ActionDefinition,
         call: &ToolCall,
         input: &str,
-        values: &Values,
     ) -> Result<Vec<(String, Secret)>, ToolError> {
         let mut environment = Vec::new();
         for (name, value) in &action.entry.environment {
-            let value = values.resolve(value).await.map_err(|error| unresolved(&error))?;
+            let value = self.values.resolve(value).await.map_err(|error| unresolved(&error))?;
             environment.push((name.clone(), value));
         }
         let mut add = |name: &str, value: &str| environment.push((name.to_owned(), value.into()));
@@ -117,24 +124,35 @@ impl ToolSource for ActionTools {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let action = self.actions.iter().find(|action| action.name == call.name);
-        let action = action
+        let action = self
+            .action(&call.name)
             .ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, format!("there is no action `{}`", call.name)))?;
         let input = Value::Object(call.arguments.clone()).to_string();
         let left = left(&*self.clock, call)?;
         let time = timeout(action).map_or(left, |timeout| timeout.min(left));
         let limits = CommandLimits { time, ..CommandLimits::default() };
-        let (values, mask) = self.values.watched();
         let command = ShellCommand {
             command: action.entry.command.clone(),
             shell: Shell::Sh,
             folder: action.entry.folder.clone(),
-            environment: self.environment(action, call, &input, &values).await?,
+            environment: self.environment(action, call, &input).await?,
             input: input.into_bytes(),
             limits,
         };
         let outcome = self.backend.run(&command).await.map_err(|error| refused(&error))?;
-        mask.and_callback(call.callback.as_ref()).outcome(reply(call, &outcome, &limits))
+        self.mask.and_callback(call.callback.as_ref()).outcome(reply(call, &outcome, &limits))
+    }
+
+    async fn recall(&self, name: &str) {
+        let Some(action) = self.action(name) else { return };
+        for (_, value) in &action.entry.environment {
+            // The mask learns of each that is found.
+            let _ = value.secrets(&self.values.lookup()).await;
+        }
+    }
+
+    fn masked(&self, output: ToolOutput) -> ToolOutput {
+        self.mask.output(output)
     }
 }
 

@@ -215,7 +215,7 @@ async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
         (sent.status().as_u16(), sent.json::<Value>().await.expect("JSON"))
     };
     let (genuine, token) = address.split_once("?token=").expect("a token");
-    let outcome = json!({ "booked": "blue, at last" });
+    let outcome = json!({ "booked": "blue, at last", "told_at": address });
     let elsewhere = format!("{}2?token={token}", genuine.trim_end_matches(char::is_numeric));
     assert_eq!(post(&elsewhere, &outcome).await.0, 404, "another call");
     assert_eq!(post(genuine, &outcome).await.0, 401, "no token");
@@ -223,7 +223,9 @@ async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
     assert!(matches!(status, 200 | 202), "{status}: {told}");
     assert_eq!(told.get("state"), None, "whoever reports is told nothing of the run: {told}");
     wire.task(&task, &DONE).await;
-    assert!(last_words(&dormouse, &task).contains("blue, at last"), "{}", last_words(&dormouse, &task));
+    let words = last_words(&dormouse, &task);
+    assert!(words.contains("blue, at last") && words.contains("?token=[secret]"), "{words}");
+    assert!(!assistant.model.requests()[1].to_string().contains(token), "the model is not shown the token");
     assert_eq!(assistant.model.requests().len(), 2);
     let (status, again) = post(&address, &outcome).await;
     assert!(matches!(status, 200 | 202 | 410), "{status}: {again}");
