@@ -42,7 +42,7 @@ use dormouse_api::Agents;
 use dormouse_declared::ServedTemplates;
 use dormouse_http::Authorization;
 use dormouse_local::{DevOptions, FOLDER, program};
-use dormouse_otel::Telemetry;
+use dormouse_otel::{Telemetry, without_verbatim};
 use tokio::runtime::Runtime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -311,7 +311,7 @@ fn written(done: Result<(), NewError>) -> ExitCode {
 
 /// Runs a command. The log is silent unless `RUST_LOG` asks for it: its output is printed.
 fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<String>)>>) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
+    let filter = filter_or("off");
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
     tracing_subscriber::registry().with(filter).with(lines).init();
     let runtime = match runtime() {
@@ -397,9 +397,15 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
     }
 }
 
+/// The filter of `RUST_LOG`, or `otherwise`. What servers of tools say word by word is logged where `RUST_LOG` names `rmcp`.
+fn filter_or(otherwise: &str) -> EnvFilter {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(otherwise));
+    without_verbatim(filter, &std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default())
+}
+
 fn start_log(log: Log, exporter: Option<&Telemetry>) {
     // The embedded store warns of every condition that did not hold, which is how races end here.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,dynoxide=error"));
+    let filter = filter_or("info,dynoxide=error");
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let lines = match log {
         Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).boxed(),

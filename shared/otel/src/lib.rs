@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod attributes;
+mod filter;
 mod logs;
 mod metrics;
 mod observer;
@@ -28,6 +29,7 @@ mod tree;
 mod turn;
 
 pub use attributes::{IMPLEMENTATION, SPEC_VERSION};
+pub use filter::without_verbatim;
 pub use observer::SpanObserver;
 pub use outbox::ExportError;
 pub use telemetry::{LogBridge, LogRecord, Telemetry};
