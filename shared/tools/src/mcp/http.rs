@@ -13,7 +13,8 @@ use dormouse_ports::{
 use futures::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcError, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Posted,
@@ -173,7 +174,7 @@ impl FetchClient {
             202 | 204 => return Ok(Posted::Accepted),
             404 if in_session => return Err(StreamableHttpError::SessionExpired),
             200..=299 => (),
-            _ => return self.refused(message, response).await,
+            _ => return self.refused(message, response, in_session).await,
         }
         let session = response.header("mcp-session-id").map(str::to_owned);
         match media_type(&response).as_str() {
@@ -215,11 +216,19 @@ impl FetchClient {
 
     /// A status that is no success. A server that does not know the newer beginning of a conversation says so with any
     /// of the 4xx, and is then spoken to in the older way.
-    async fn refused(&self, message: &ClientJsonRpcMessage, response: FetchResponse) -> Result<Posted, HttpFault> {
+    async fn refused(
+        &self,
+        message: &ClientJsonRpcMessage,
+        response: FetchResponse,
+        in_session: bool,
+    ) -> Result<Posted, HttpFault> {
         let response = judged(response)?;
         let status = response.status;
         let body = whole(response, MOST_SHOWN * 32).await.unwrap_or_default();
         let told = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+            Ok(JsonRpcMessage::Error(error)) if in_session && status == 400 && knows_no_session(&error) => {
+                return Err(StreamableHttpError::SessionExpired);
+            }
             Ok(JsonRpcMessage::Error(error)) => Some(error.error),
             Ok(_) | Err(_) => None,
         };
@@ -234,6 +243,15 @@ impl FetchClient {
         };
         Ok(Posted::Json(ServerJsonRpcMessage::error(error, Some(request.id.clone())), None))
     }
+}
+
+/// Codes with which servers refuse a request as a whole.
+const OF_NO_REQUEST: [ErrorCode; 2] = [ErrorCode(-32000), ErrorCode(-32001)];
+
+/// True if a server refuses a request of a session since it does not know that: not each of them answers with 404.
+fn knows_no_session(error: &JsonRpcError) -> bool {
+    let is_of_none = error.id.is_none() && OF_NO_REQUEST.contains(&error.error.code);
+    is_of_none || error.error.message.to_ascii_lowercase().contains("session")
 }
 
 impl StreamableHttpClient for FetchClient {

@@ -30,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_breaks_down_in_a_call", breaks),
         trial("trouble::a_server_that_forgets_the_conversation", forgets),
         trial("trouble::a_server_that_forgets_the_conversation_before_a_list", forgets_before_a_list),
+        trial("trouble::a_server_that_forgets_the_conversation_and_says_so_in_words", forgets_in_other_words),
         trial("trouble::a_list_of_which_no_change_can_be_told", untold),
         trial("trouble::a_server_that_was_away", away),
         trial("trouble::a_task_of_a_server_that_does_not_list", unlisted_task),
@@ -136,13 +137,18 @@ async fn breaks() {
     }
 }
 
-/// Another server at the address of `first`, which ends.
-async fn instead_of(first: crate::world::Host) -> crate::world::Host {
+/// The port of `first`, which ends.
+async fn port_of(first: crate::world::Host) -> u16 {
     let port = first.url.rsplit(':').next().and_then(|rest| rest.strip_suffix("/mcp"));
     let port = port.and_then(|port| port.parse().ok()).expect("a port");
     drop(first);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    host(Peer::older(true), port).await
+    port
+}
+
+/// Another server at the address of `first`, which ends.
+async fn instead_of(first: crate::world::Host) -> crate::world::Host {
+    host(Peer::older(true), port_of(first).await).await
 }
 
 async fn forgets() {
@@ -152,6 +158,40 @@ async fn forgets() {
     let second = instead_of(first).await;
     assert_eq!(text(server.call(&call("ask", json!({}))).await).lines().next(), Some("Nobody: decline"));
     assert_eq!(second.peer.seen(), ["ask began", "Nobody: decline"], "the call was made once");
+}
+
+/// Some servers answer what belongs to a conversation that they do not know with 400, and say why in words.
+async fn forgets_in_other_words() {
+    for (code, message, id, is_told) in [
+        (-32000, "Bad Request: Server not initialized", Value::Null, true),
+        (-32600, "Bad Request: No valid Session ID provided", json!("server-error"), true),
+        (-32600, "Bad Request: the header `x-key` is missing", Value::Null, false),
+    ] {
+        let refusing = move |request: Request, next: Next| {
+            let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
+            async move {
+                let response = next.run(request).await;
+                match response.status() {
+                    StatusCode::NOT_FOUND => (StatusCode::BAD_REQUEST, axum::Json(error)).into_response(),
+                    _ => response,
+                }
+            }
+        };
+        let first = host(Peer::older(true), 0).await;
+        let (server, _) = server(McpConfig { listen: false, ..http(&first.url) });
+        assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+        let peer = Peer::older(true);
+        let router = Router::new().fallback_service(service(&peer)).layer(axum::middleware::from_fn(refusing));
+        let second = host_router(peer, router, port_of(first).await).await;
+        let answer = server.call(&call("ask", json!({}))).await;
+        if is_told {
+            assert_eq!(text(answer).lines().next(), Some("Nobody: decline"), "{message}");
+            assert_eq!(second.peer.seen(), ["ask began", "Nobody: decline"], "the call was made once");
+        } else {
+            let refused = output(answer);
+            assert!(refused.is_error && second.peer.seen().is_empty(), "{refused:?}");
+        }
+    }
 }
 
 /// The list is asked for in another conversation, and so are those behind it.
