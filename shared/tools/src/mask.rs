@@ -1,18 +1,28 @@
 //! Takes the secrets that were looked up for a call out of what comes of it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::tool::{Callback, InputRequest, MASKED, Pending, ToolError, ToolOutput, ToolReply};
-use dormouse_ports::{Secret, SecretError, Secrets};
+use dormouse_ports::{Map, Secret, SecretError, Secrets};
 use serde_json::Value;
 
 /// Characters of the shortest secret that is looked for: a shorter one stands in everything.
 const SHORTEST: usize = 4;
+/// Words of a JSON Schema whose text is no prose: names of fields and types, and what validators read.
+const STRUCTURE: &[&str] =
+    &["$anchor", "$dynamicRef", "$id", "$ref", "$schema", "contentEncoding", "format", "pattern", "required", "type"];
 
 /// Secrets that were looked up, and that nobody is to read in what comes of it.
 #[derive(Clone, Default)]
 pub(crate) struct Mask(Arc<Mutex<Vec<String>>>);
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mask")
+    }
+}
 
 impl Mask {
     /// What is known now, and the token in the address of `callback`.
@@ -59,6 +69,31 @@ impl Mask {
         output.with_texts(&|text| self.text(text))
     }
 
+    /// `schema` without the secrets in what it says. Names of fields, and all that gives it its structure, stay as they are.
+    pub(crate) fn schema(&self, schema: Map) -> Map {
+        let knows_nothing = self.known().is_empty();
+        let said = |(name, value): (String, Value)| {
+            let value = self.said(&name, value);
+            (name, value)
+        };
+        if knows_nothing { schema } else { schema.into_iter().map(said).collect() }
+    }
+
+    fn said(&self, name: &str, value: Value) -> Value {
+        match value {
+            Value::String(text) if STRUCTURE.contains(&name) => Value::String(text),
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(values) => values.into_iter().map(|value| self.said(name, value)).collect(),
+            Value::Object(fields) => Value::Object(self.schema(fields)),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+        }
+    }
+
+    /// `asked` without the secrets. What its source wants back stays as it is.
+    pub(crate) fn question(&self, asked: InputRequest) -> InputRequest {
+        InputRequest { message: self.text(asked.message), schema: self.schema(asked.schema), state: asked.state }
+    }
+
     fn reply(&self, reply: ToolReply) -> ToolReply {
         match reply {
             ToolReply::Done(output) => ToolReply::Done(self.output(output)),
@@ -67,9 +102,7 @@ impl Mask {
                 reference: pending.reference.map(|reference| self.text(reference)),
                 ..pending
             }),
-            ToolReply::InputRequired(asked) => {
-                ToolReply::InputRequired(InputRequest { message: self.text(asked.message), ..asked })
-            }
+            ToolReply::InputRequired(asked) => ToolReply::InputRequired(self.question(asked)),
         }
     }
 
@@ -118,6 +151,22 @@ mod tests {
         let ToolReply::Done(output) = mask.reply(ToolReply::Done(output)) else { panic!("it is done") };
         assert_eq!(output.structured, Some(serde_json::json!({ "a": ["[secret]", 1], "[secret]": null })));
         assert_eq!(output.content, [ToolContent::text("[secret]")]);
+    }
+
+    #[test]
+    fn a_question_is_without_secrets_and_keeps_its_structure() {
+        let mask = mask(&["hush", "object"]);
+        let schema = |said: &str| {
+            let hush = serde_json::json!({ "type": "object", "required": ["hush"], "properties": { "hush": {
+                "type": ["object", "null"], "title": said, "description": said, "default": { "hush": [said] },
+                "enum": [said, 1], "pattern": "^hush$",
+            }}});
+            hush.as_object().cloned().expect("an object")
+        };
+        let state = serde_json::json!("hush");
+        let asked = InputRequest { message: "hush?".to_owned(), schema: schema("a hush"), state: state.clone() };
+        let shown = InputRequest { message: "[secret]?".to_owned(), schema: schema("a [secret]"), state };
+        assert_eq!(mask.reply(ToolReply::InputRequired(asked)), ToolReply::InputRequired(shown));
     }
 
     #[test]

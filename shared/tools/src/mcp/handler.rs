@@ -17,6 +17,7 @@ use super::asker::{Asker, Present};
 use super::notice::{McpNotice, NoticeListener};
 use super::progress::CallProgress;
 use super::question;
+use crate::mask::Mask;
 
 /// How often the one who is present is asked again for an answer that did not fit.
 const MOST_UNFIT: usize = 3;
@@ -37,6 +38,8 @@ pub(super) struct Handler {
 struct Shared {
     server: String,
     listener: NoticeListener,
+    /// Takes secrets out of what people and listeners are told.
+    mask: Mask,
     calls: Mutex<Vec<InFlight>>,
     progress: Mutex<CallProgress>,
     /// Counts the changes of the list of tools.
@@ -65,10 +68,11 @@ pub(super) struct Registered {
 }
 
 impl Handler {
-    pub(super) fn new(server: &str, listener: NoticeListener) -> Self {
+    pub(super) fn new(server: &str, listener: NoticeListener, mask: Mask) -> Self {
         let shared = Shared {
             server: server.to_owned(),
             listener,
+            mask,
             calls: Mutex::default(),
             progress: Mutex::default(),
             changes: AtomicU64::new(0),
@@ -97,7 +101,7 @@ impl Handler {
     }
 
     pub(super) fn tell(&self, notice: McpNotice) {
-        self.shared.listener.tell(&self.shared.server, notice);
+        self.shared.tell(notice);
     }
 
     /// Registers the call `call`, which had `answers` to questions in its midst before.
@@ -143,6 +147,7 @@ impl Handler {
             (Elicited::Known(result), _) => result,
             (Elicited::Now(asked), Some(asker)) => {
                 let state = asked.state.clone();
+                let asked = self.shared.mask.question(asked);
                 let content = asked_till_it_fits(&**asker, &self.shared.server, asked).await;
                 question::answered_now(&InputAnswer { content, state })
             }
@@ -207,7 +212,11 @@ impl Shared {
     fn progressed(&self, call: &str, notice: ProgressNotificationParam) {
         let ProgressNotificationParam { progress, total, message, .. } = notice;
         let call = call.to_owned();
-        self.listener.tell(&self.server, McpNotice::Progress { call, progress, total, message });
+        self.tell(McpNotice::Progress { call, progress, total, message });
+    }
+
+    fn tell(&self, notice: McpNotice) {
+        self.listener.tell(&self.server, notice.masked(&self.mask));
     }
 
     fn progress(&self) -> MutexGuard<'_, CallProgress> {

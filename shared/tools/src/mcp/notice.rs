@@ -1,7 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_ports::tool::with_texts;
 use serde_json::Value;
+
+use crate::mask::Mask;
 
 /// Notice of a server beside its answers, and what was made of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +50,25 @@ pub enum McpNotice {
         /// Problem with the answer.
         message: String,
     },
+}
+
+impl McpNotice {
+    /// The same without the secrets that `mask` knows.
+    pub(super) fn masked(self, mask: &Mask) -> Self {
+        let text = |text: String| mask.text(text);
+        match self {
+            Self::Progress { call, progress, total, message } => {
+                Self::Progress { call, progress, total, message: message.map(text) }
+            }
+            Self::Log { level, logger, data } => {
+                Self::Log { level, logger: logger.map(text), data: with_texts(data, &text) }
+            }
+            Self::ListChanged => Self::ListChanged,
+            Self::ToolLeftOut { tool, reason } => Self::ToolLeftOut { tool, reason: text(reason) },
+            Self::Declined { message } => Self::Declined { message: text(message) },
+            Self::BrokenPromise { tool, message } => Self::BrokenPromise { tool, message: text(message) },
+        }
+    }
 }
 
 /// Takes the notices of a server, with its name. It is called between two messages of the server and must not block.

@@ -117,8 +117,8 @@ impl fmt::Debug for McpServer {
 impl McpServer {
     /// The server of `config`. Nothing is sent before it is asked for something.
     pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: NoticeListener) -> Self {
-        let handler = Handler::new(&config.name, listener);
         let (values, mask) = values.watched();
+        let handler = Handler::new(&config.name, listener, mask.clone());
         Self {
             config,
             fetch,
@@ -230,6 +230,7 @@ impl McpServer {
         let (specs, mut left_out) = specs::read(tools);
         left_out.extend(no_tools);
         for (tool, reason) in left_out.clone() {
+            let reason = self.mask.text(reason);
             tracing::warn!(server = self.config.name, tool, reason, "a tool of an MCP server is not offered");
             self.handler.tell(McpNotice::ToolLeftOut { tool, reason });
         }
@@ -386,6 +387,18 @@ impl McpServer {
         ToolReply::Done(output)
     }
 
+    /// `spec` as it is offered: without secrets in what it says.
+    fn offered(&self, spec: ToolSpec) -> ToolSpec {
+        ToolSpec {
+            title: spec.title.map(|title| self.mask.text(title)),
+            description: self.mask.text(spec.description),
+            input_schema: self.mask.schema(spec.input_schema),
+            output_schema: spec.output_schema.map(|schema| self.mask.schema(schema)),
+            timeout: Some(self.config.timeout),
+            ..spec
+        }
+    }
+
     /// The same, without secrets in it.
     fn masked(&self, error: ToolError) -> ToolError {
         let error = self.named(error);
@@ -436,8 +449,7 @@ impl ToolSource for McpServer {
 
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
         let specs = self.specs().await.map_err(|error| self.masked(error))?;
-        let timed = |spec: &ToolSpec| ToolSpec { timeout: Some(self.config.timeout), ..spec.clone() };
-        Ok(specs.iter().map(timed).collect())
+        Ok(specs.iter().map(|spec| self.offered(spec.clone())).collect())
     }
 
     async fn left_out(&self) -> Vec<(String, String)> {

@@ -41,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_agrees_to_everything", vague),
         trial("trouble::a_server_without_tools", no_tools),
         trial("trouble::a_key_that_is_sent_and_never_shown", keyed),
+        trial("trouble::a_secret_that_a_server_repeats_of_its_tools", repeats),
         trial("trouble::an_authorization_that_is_missing", unauthorized),
         trial("trouble::an_access_token_that_expires", token),
         trial("trouble::a_process_that_cannot_be_started", no_process),
@@ -401,6 +402,23 @@ async fn keyed() {
         let shown = format!("{server:?}");
         assert!(!shown.contains("s3cret") && shown.contains("${secrets.token}"), "{shown}");
     }
+}
+
+/// What a server says of its tools is without the secrets that it was sent.
+async fn repeats() {
+    let key = |said: &str| json!({ "type": "string", "description": said, "default": said });
+    let host = scripted(move |method| {
+        let schema = json!({ "type": "object", "properties": { "key": key("as s3cret") }, "required": ["key"] });
+        let tool = json!({ "name": "a", "title": "A s3cret", "description": "with s3cret", "inputSchema": schema });
+        (method == "tools/list").then(|| json!({ "tools": [tool] }))
+    })
+    .await;
+    let (server, _) = server(http(&host.url).header("x-key", template("${secrets.key}")).expect("a header"));
+    let listed = server.list().await.expect("a list");
+    let spec = listed.first().expect("a tool");
+    assert_eq!((spec.title.as_deref(), spec.description.as_str()), (Some("A [secret]"), "with [secret]"));
+    assert_eq!(spec.input_schema["properties"]["key"], key("as [secret]"));
+    assert_eq!(spec.input_schema["required"], json!(["key"]));
 }
 
 async fn unauthorized() {
