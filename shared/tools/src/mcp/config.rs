@@ -65,8 +65,8 @@ pub struct OAuth {
     pub client_id: Template,
     /// Its secret; none for a public client.
     pub client_secret: Option<Template>,
-    /// A token that a person was granted once. It is used instead of the client's own rights; one that the server
-    /// replaces is kept as long as the connection.
+    /// A token that a person was granted once. It is used instead of the client's own rights; one with which the server
+    /// replaces it is kept as long as the process.
     pub refresh_token: Option<Template>,
     /// The scopes that are asked for, separated by spaces.
     pub scope: Option<String>,

@@ -19,6 +19,7 @@ use super::failure::not_begun;
 use super::handler::Handler;
 use super::heard::Heard;
 use super::http::{FetchClient, Reach, StandingStream};
+use super::oauth::Tokens;
 use crate::Values;
 
 /// Time in which a process that is in doubt has to answer.
@@ -44,15 +45,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server is not there, refuses, or speaks something else. No call was made.
-    pub(super) async fn open(
-        config: &McpConfig,
-        fetch: &Arc<dyn Fetch>,
-        values: &Values,
-        handler: &Handler,
-        heard: &Heard,
-    ) -> Result<Self, ToolError> {
-        let standing = StandingStream::default();
-        let beginning = Beginning { config, fetch, values, handler, heard, standing: &standing };
+    pub(super) async fn open(beginning: Beginning<'_>) -> Result<Self, ToolError> {
         let begun = match beginning.begin(newest()).await {
             Err(NotBegun::Otherwise) => beginning.begin(ClientLifecycleMode::Initialize).await,
             begun => begun,
@@ -178,23 +171,25 @@ type Running = RunningService<RoleClient, Handler>;
 
 /// What it takes to begin a conversation.
 #[derive(Clone, Copy)]
-struct Beginning<'b> {
-    config: &'b McpConfig,
-    fetch: &'b Arc<dyn Fetch>,
-    values: &'b Values,
-    handler: &'b Handler,
-    heard: &'b Heard,
-    standing: &'b StandingStream,
+pub(super) struct Beginning<'b> {
+    pub(super) config: &'b McpConfig,
+    pub(super) fetch: &'b Arc<dyn Fetch>,
+    pub(super) values: &'b Values,
+    /// Access tokens, where the server wants them.
+    pub(super) tokens: Option<&'b Arc<Tokens>>,
+    pub(super) handler: &'b Handler,
+    pub(super) heard: &'b Heard,
+    pub(super) standing: &'b StandingStream,
 }
 
 impl Beginning<'_> {
     async fn begin(self, lifecycle: ClientLifecycleMode) -> Result<Running, NotBegun> {
         match &self.config.transport {
-            McpTransport::Http { url, headers, oauth } => {
+            McpTransport::Http { url, headers, oauth: _ } => {
                 let reach = Reach {
                     url,
                     headers,
-                    oauth: oauth.as_deref(),
+                    tokens: self.tokens,
                     timeout: self.config.timeout.max(self.config.connect_timeout),
                     most_bytes: self.config.most_bytes,
                     listen: self.config.listen,

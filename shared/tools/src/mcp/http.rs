@@ -23,7 +23,6 @@ use sse_stream::Sse;
 
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
 pub(super) use self::standing::StandingStream;
-use super::config::OAuth;
 use super::oauth::Tokens;
 use super::sse::{MESSAGE, events};
 use crate::Values;
@@ -70,7 +69,7 @@ struct HttpParts {
     values: Values,
     url: Template,
     headers: Vec<(String, Template)>,
-    tokens: Option<Tokens>,
+    tokens: Option<Arc<Tokens>>,
     timeout: Duration,
     most_bytes: usize,
     listen: bool,
@@ -81,7 +80,7 @@ struct HttpParts {
 pub(super) struct Reach<'r> {
     pub(super) url: &'r Template,
     pub(super) headers: &'r [(String, Template)],
-    pub(super) oauth: Option<&'r OAuth>,
+    pub(super) tokens: Option<&'r Arc<Tokens>>,
     pub(super) timeout: Duration,
     pub(super) most_bytes: usize,
     pub(super) listen: bool,
@@ -97,7 +96,7 @@ impl fmt::Debug for FetchClient {
 impl FetchClient {
     pub(super) fn new(reach: &Reach<'_>, fetch: Arc<dyn Fetch>, values: Values) -> Self {
         Self(Arc::new(HttpParts {
-            tokens: reach.oauth.map(|oauth| Tokens::new(oauth.clone(), fetch.clone(), values.clone())),
+            tokens: reach.tokens.cloned(),
             fetch,
             values,
             url: reach.url.clone(),
@@ -126,7 +125,7 @@ impl FetchClient {
 
     async fn token(&self, refused: Option<&Secret>) -> Result<Option<Secret>, HttpFailure> {
         match &self.0.tokens {
-            Some(tokens) => tokens.token(refused).await.map(Some).map_err(HttpFailure::Token),
+            Some(tokens) => tokens.token(&self.0.values, refused).await.map(Some).map_err(HttpFailure::Token),
             None => Ok(None),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::tool::ToolError;
+use dormouse_ports::tool::{ToolError, ToolErrorKind};
 use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method, Secret, Template};
 use futures::TryStreamExt;
 use serde::Deserialize;
@@ -23,11 +23,11 @@ const LIMITS: FetchLimits =
 /// A token is taken for expired that much before it is.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// The access token of one client, fetched where it is missing or expired.
+/// The access token of one client, fetched where it is missing or expired. It outlives conversations: a refresh token that was
+/// replaced is good for nothing any more.
 pub(super) struct Tokens {
     oauth: OAuth,
     fetch: Arc<dyn Fetch>,
-    values: Values,
     held: Mutex<Held>,
 }
 
@@ -56,15 +56,20 @@ struct NotGranted {
 }
 
 impl Tokens {
-    pub(super) fn new(oauth: OAuth, fetch: Arc<dyn Fetch>, values: Values) -> Self {
-        Self { oauth, fetch, values, held: Mutex::default() }
+    pub(super) fn new(oauth: OAuth, fetch: Arc<dyn Fetch>) -> Self {
+        Self { oauth, fetch, held: Mutex::default() }
     }
 
-    /// A token that holds, and is another one than `refused`.
+    /// True if it has what cannot be had again, or may have.
+    pub(super) fn is_renewed(&self) -> bool {
+        self.held.try_lock().map_or(true, |held| held.refresh.is_some())
+    }
+
+    /// A token that holds, and is another one than `refused`. What the client's settings refer to is looked up in `values`.
     ///
     /// # Errors
     /// None is granted, or the endpoint does not answer. No request was made to the server itself.
-    pub(super) async fn token(&self, refused: Option<&Secret>) -> Result<Secret, ToolError> {
+    pub(super) async fn token(&self, values: &Values, refused: Option<&Secret>) -> Result<Secret, ToolError> {
         let mut held = self.held.lock().await;
         if let Some((token, until)) = &held.access
             && refused != Some(token)
@@ -72,17 +77,24 @@ impl Tokens {
         {
             return Ok(token.clone());
         }
-        let granted = self.grant(held.refresh.clone()).await?;
+        let (granted, before) = match self.grant(values, held.refresh.clone()).await {
+            Ok(granted) => (granted, held.refresh.take()),
+            // The configured one may have been replaced by hand meanwhile.
+            Err(error) if error.kind == ToolErrorKind::Denied && held.refresh.is_some() => {
+                (self.grant(values, None).await.map_err(|_| error)?, None)
+            }
+            Err(error) => return Err(error),
+        };
         let token = Secret::new(granted.access_token);
         let until =
             granted.expires_in.map(|seconds| Instant::now() + Duration::from_secs(seconds).saturating_sub(EARLY));
         held.access = Some((token.clone(), until));
-        held.refresh = granted.refresh_token.map(Secret::new).or(held.refresh.take());
+        held.refresh = granted.refresh_token.map(Secret::new).or(before);
         Ok(token)
     }
 
-    async fn grant(&self, newer_refresh: Option<Secret>) -> Result<Granted, ToolError> {
-        let request = self.request(newer_refresh).await?;
+    async fn grant(&self, values: &Values, newer_refresh: Option<Secret>) -> Result<Granted, ToolError> {
+        let request = self.request(values, newer_refresh).await?;
         let mut response = self.fetch.fetch(request).await.map_err(|error| certain(unanswered(&error)))?;
         let mut body = Vec::new();
         while let Some(piece) = response.body.try_next().await.map_err(|error| certain(unanswered(&error)))? {
@@ -103,22 +115,22 @@ impl Tokens {
         }
     }
 
-    async fn request(&self, newer_refresh: Option<Secret>) -> Result<FetchRequest, ToolError> {
-        let id = self.value(&self.oauth.client_id).await?;
+    async fn request(&self, values: &Values, newer_refresh: Option<Secret>) -> Result<FetchRequest, ToolError> {
+        let id = value(values, &self.oauth.client_id).await?;
         let mut fields = Vec::new();
         match (newer_refresh, &self.oauth.refresh_token) {
             (Some(refresh), _) => fields.extend(refreshed(refresh)),
-            (None, Some(refresh)) => fields.extend(refreshed(self.value(refresh).await?)),
+            (None, Some(refresh)) => fields.extend(refreshed(value(values, refresh).await?)),
             (None, None) => fields.push(("grant_type", Secret::new("client_credentials"))),
         }
         fields.extend(self.oauth.scope.as_deref().map(|scope| ("scope", Secret::new(scope))));
         fields.extend(self.oauth.resource.as_deref().map(|resource| ("resource", Secret::new(resource))));
-        let mut request = FetchRequest::new(Method::Post, self.value(&self.oauth.token_url).await?.expose());
+        let mut request = FetchRequest::new(Method::Post, value(values, &self.oauth.token_url).await?.expose());
         request = request.header("accept", "application/json");
         request = request.header("content-type", "application/x-www-form-urlencoded");
         match &self.oauth.client_secret {
             Some(secret) => {
-                let pair = format!("{}:{}", encoded(&id), encoded(&self.value(secret).await?));
+                let pair = format!("{}:{}", encoded(&id), encoded(&value(values, secret).await?));
                 request = request.header("authorization", Secret::new(format!("Basic {}", STANDARD.encode(pair))));
             }
             None => fields.push(("client_id", id)),
@@ -128,10 +140,10 @@ impl Tokens {
         request.limits = LIMITS;
         Ok(request)
     }
+}
 
-    async fn value(&self, template: &Template) -> Result<Secret, ToolError> {
-        self.values.resolve(template).await.map_err(|error| unresolved(&error))
-    }
+async fn value(values: &Values, template: &Template) -> Result<Secret, ToolError> {
+    values.resolve(template).await.map_err(|error| unresolved(&error))
 }
 
 fn refreshed(token: Secret) -> [(&'static str, Secret); 2] {
@@ -149,7 +161,6 @@ fn encoded(value: &Secret) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::tool::ToolErrorKind;
     use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
     use serde_json::json;
 
@@ -168,8 +179,12 @@ mod tests {
             scope: Some("tools:read tools:call".to_owned()),
             resource: None,
         };
+        Tokens::new(oauth, Arc::new(fetch.clone()))
+    }
+
+    async fn token(tokens: &Tokens, refused: Option<&Secret>) -> Result<Secret, ToolError> {
         let secrets: Arc<dyn dormouse_ports::Secrets> = Arc::new(Secret::new("s:1"));
-        Tokens::new(oauth, Arc::new(fetch.clone()), Values::new(secrets.clone(), secrets))
+        tokens.token(&Values::new(secrets.clone(), secrets), refused).await
     }
 
     fn body(fetch: &ScriptedFetch, at: usize) -> String {
@@ -183,11 +198,11 @@ mod tests {
             fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": token, "expires_in": seconds })));
         }
         let tokens = tokens(&fetch, None, Some("${secrets.client}"));
-        let first = tokens.token(None).await.expect("a token");
-        assert_eq!(tokens.token(None).await.expect("the same"), first);
-        assert_eq!(tokens.token(Some(&first)).await.expect("another").expose(), "t2");
+        let first = token(&tokens, None).await.expect("a token");
+        assert_eq!(token(&tokens, None).await.expect("the same"), first);
+        assert_eq!(token(&tokens, Some(&first)).await.expect("another").expose(), "t2");
         tokio::time::advance(Duration::from_secs(3599)).await;
-        assert_eq!(tokens.token(None).await.expect("a third").expose(), "t3");
+        assert_eq!(token(&tokens, None).await.expect("a third").expose(), "t3");
         assert_eq!(body(&fetch, 0), "grant_type=client_credentials&scope=tools%3Aread%20tools%3Acall");
         let shown = &fetch.requests()[0].headers;
         let basic = format!("Basic {}", STANDARD.encode("dor%20mouse:s%3A1"));
@@ -200,11 +215,32 @@ mod tests {
         fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t1", "refresh_token": "newer" })));
         fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t2" })));
         let tokens = tokens(&fetch, Some("first"), None);
-        let first = tokens.token(None).await.expect("a token");
-        tokens.token(Some(&first)).await.expect("a token");
+        let first = token(&tokens, None).await.expect("a token");
+        token(&tokens, Some(&first)).await.expect("a token");
         assert!(body(&fetch, 0).starts_with("grant_type=refresh_token&refresh_token=first&"));
         assert!(body(&fetch, 1).starts_with("grant_type=refresh_token&refresh_token=newer&"));
         assert!(body(&fetch, 0).ends_with("&client_id=dor%20mouse"));
+    }
+
+    #[tokio::test]
+    async fn where_the_newer_refresh_token_is_refused_the_configured_one_is_tried() {
+        let fetch = ScriptedFetch::default();
+        fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t1", "refresh_token": "newer" })));
+        fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "invalid_grant" })));
+        fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "unknown" })));
+        fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "invalid_grant" })));
+        fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t2" })));
+        let tokens = tokens(&fetch, Some("first"), None);
+        assert!(!tokens.is_renewed());
+        let first = token(&tokens, None).await.expect("a token");
+        assert!(tokens.is_renewed());
+        let error = token(&tokens, Some(&first)).await.expect_err("neither is taken");
+        assert!(error.message.contains("invalid_grant") && tokens.is_renewed(), "{error}");
+        assert_eq!(token(&tokens, Some(&first)).await.expect("a token").expose(), "t2");
+        for (at, sent) in [(1, "newer"), (2, "first"), (3, "newer"), (4, "first")] {
+            assert!(body(&fetch, at).contains(&format!("refresh_token={sent}&")), "{at}: {}", body(&fetch, at));
+        }
+        assert!(!tokens.is_renewed(), "the configured one holds");
     }
 
     #[tokio::test]
@@ -213,10 +249,10 @@ mod tests {
         fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "invalid_client" })));
         fetch.answer(ScriptedAnswer::pieces(503, [""]));
         let tokens = tokens(&fetch, None, Some("x"));
-        let error = tokens.token(None).await.expect_err("denied");
+        let error = token(&tokens, None).await.expect_err("denied");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Denied, false));
         assert!(error.message.contains("invalid_client"));
-        let error = tokens.token(None).await.expect_err("down");
+        let error = token(&tokens, None).await.expect_err("down");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, false));
     }
 }

@@ -19,11 +19,13 @@ use tokio::time::{Instant, timeout};
 use super::asker::Asker;
 use super::call::{Exchanged, exchange};
 use super::config::{McpConfig, McpTransport};
-use super::connection::Connection;
+use super::connection::{Beginning, Connection};
 use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
 use super::heard::Heard;
+use super::http::StandingStream;
 use super::notice::{McpNotice, NoticeListener};
+use super::oauth::Tokens;
 use super::question::{Along, NextStep, next};
 use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
@@ -51,6 +53,8 @@ pub struct McpServer {
     /// Takes the secrets that it was ever given out of what it answers.
     mask: Mask,
     handler: Handler,
+    /// The access tokens of its client, over all conversations.
+    tokens: Option<Arc<Tokens>>,
     connection: Mutex<Option<Arc<Connection>>>,
     listed: Mutex<Option<ListedTools>>,
     /// When it last did not list its tools in time, and what that was answered with.
@@ -119,12 +123,17 @@ impl McpServer {
     pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: NoticeListener) -> Self {
         let (values, mask) = values.watched();
         let handler = Handler::new(&config.name, listener, mask.clone());
+        let tokens = match &config.transport {
+            McpTransport::Http { oauth: Some(oauth), .. } => Some(Tokens::new((**oauth).clone(), fetch.clone())),
+            McpTransport::Http { oauth: None, .. } | McpTransport::Stdio { .. } => None,
+        };
         Self {
             config,
             fetch,
             values,
             mask,
             handler,
+            tokens: tokens.map(Arc::new),
             connection: Mutex::default(),
             listed: Mutex::default(),
             late: Mutex::default(),
@@ -135,6 +144,12 @@ impl McpServer {
     #[must_use]
     pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
         Self { handler: self.handler.with_asker(asker), ..self }
+    }
+
+    /// The same server, with the access tokens that others of the same client have.
+    #[must_use]
+    pub(super) fn with_tokens(self, tokens: Arc<Tokens>) -> Self {
+        Self { tokens: Some(tokens), ..self }
     }
 
     /// Configuration by which it is reached.
@@ -163,7 +178,16 @@ impl McpServer {
             self.handler.doubted();
         }
         let heard = Heard::default();
-        let opening = Connection::open(&self.config, &self.fetch, &self.values, &self.handler, &heard);
+        let beginning = Beginning {
+            config: &self.config,
+            fetch: &self.fetch,
+            values: &self.values,
+            tokens: self.tokens.as_ref(),
+            handler: &self.handler,
+            heard: &heard,
+            standing: &StandingStream::default(),
+        };
+        let opening = Connection::open(beginning);
         let connection = match timeout(self.config.connect_timeout, opening).await {
             Ok(Ok(opened)) => Arc::new(opened),
             Ok(Err(error)) => return Err(heard.last_words(error, &self.mask).await),

@@ -44,6 +44,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_secret_that_a_server_repeats_of_its_tools", repeats),
         trial("trouble::an_authorization_that_is_missing", unauthorized),
         trial("trouble::an_access_token_that_expires", token),
+        trial("trouble::a_refresh_token_that_is_replaced", rotated),
         trial("trouble::a_process_that_cannot_be_started", no_process),
         trial("trouble::a_process_that_writes_something_else", chatty),
         trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
@@ -466,6 +467,49 @@ async fn token() {
         Some(json!({ "said": "a" }))
     );
     assert_eq!(granted.load(Ordering::SeqCst), 2);
+}
+
+/// Each refresh token is good once, and the next conversation goes on with the last one.
+async fn rotated() {
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let known = keys.clone();
+    let granted = Arc::new(AtomicUsize::new(0));
+    let granting = granted.clone();
+    let grant = move |body: String| {
+        let before = granting.load(Ordering::SeqCst);
+        let is_last = body.contains(&format!("refresh_token=refresh-{before}&"));
+        let now = if is_last { granting.fetch_add(1, Ordering::SeqCst) + 1 } else { before };
+        if is_last {
+            *known.lock().expect("a lock") = vec![format!("Bearer token-{now}")];
+        }
+        async move {
+            match is_last {
+                true => axum::Json(json!({ "access_token": format!("token-{now}"),
+                    "refresh_token": format!("refresh-{now}") }))
+                .into_response(),
+                false => (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": "invalid_grant" }))).into_response(),
+            }
+        }
+    };
+    let peer = Peer::older(true);
+    let router = Router::new().route("/token", post(grant)).fallback_service(guarded(&peer, keys.clone()));
+    let host = host_router(peer.clone(), router, 0).await;
+    let oauth = OAuth {
+        token_url: template(&host.url.replace("/mcp", "/token")),
+        client_id: template("dormouse"),
+        client_secret: None,
+        refresh_token: Some(template("refresh-0")),
+        scope: None,
+        resource: None,
+    };
+    let transport = McpTransport::Http { url: template(&host.url), headers: Vec::new(), oauth: Some(Box::new(oauth)) };
+    let (server, _) = server(McpConfig::new("peer", transport));
+    for conversation in 1..=3 {
+        assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+        assert_eq!(granted.load(Ordering::SeqCst), conversation);
+        server.close().await;
+        keys.lock().expect("a lock").clear();
+    }
 }
 
 async fn no_process() {
