@@ -134,6 +134,10 @@ fn client(failure: &HttpFailure) -> ToolError {
         HttpFailure::Fetch(error) => unanswered(error),
         HttpFailure::Value(error) => unresolved(error),
         HttpFailure::Token(error) => error.clone(),
+        HttpFailure::Redirect { status, location } => ToolError::permanent(format!(
+            "it answers HTTP {status} and leads to {location}, which is not followed; set the address that \
+             is meant as its `url` in `tools/settings.yaml`"
+        )),
         HttpFailure::Status { status, said } if (400..500).contains(status) => ToolError::permanent(format!(
             "it answers HTTP {status}; check that the address is that of an MCP server: {said}"
         )),

@@ -50,6 +50,9 @@ pub(super) enum HttpFailure {
     /// Another status than a server of the protocol answers with.
     #[error("HTTP {status}: {said}")]
     Status { status: u16, said: String },
+    /// It leads elsewhere, and nothing was done.
+    #[error("HTTP {status} to {location}")]
+    Redirect { status: u16, location: String },
 }
 
 type HttpFault = StreamableHttpError<HttpFailure>;
@@ -223,6 +226,11 @@ impl FetchClient {
     ) -> Result<Posted, HttpFault> {
         let response = judged(response)?;
         let status = response.status;
+        if (300..400).contains(&status) {
+            let location = response.header("location").unwrap_or("another address");
+            let location = cut(location.split(['?', '#']).next().unwrap_or_default(), MOST_SHOWN);
+            return Err(HttpFailure::Redirect { status, location }.into());
+        }
         let body = whole(response, MOST_SHOWN * 32).await.unwrap_or_default();
         let told = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
             Ok(JsonRpcMessage::Error(error)) if in_session && status == 400 && knows_no_session(&error) => {

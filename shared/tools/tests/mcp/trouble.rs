@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_is_down", down),
         trial("trouble::a_server_that_says_nothing", silent),
         trial("trouble::an_address_of_something_else", something_else),
+        trial("trouble::a_server_that_has_moved_in_a_call", moves),
         trial("trouble::a_server_that_breaks_down_in_a_call", breaks),
         trial("trouble::a_server_that_forgets_the_conversation", forgets),
         trial("trouble::a_server_that_forgets_the_conversation_before_a_list", forgets_before_a_list),
@@ -88,12 +89,15 @@ async fn something_else() {
     let page = || async { ([(header::CONTENT_TYPE, "text/html")], "<p>Welcome</p>") };
     let missing = || async { (StatusCode::NOT_FOUND, "no such page") };
     let error = || async { StatusCode::BAD_GATEWAY };
+    let moved = || async { (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "http://h/mcp/?key=x")]) };
     let router = Router::new().route("/page", any(page)).route("/missing", any(missing)).route("/error", any(error));
+    let router = router.route("/moved", any(moved));
     let host = host_router(Peer::default(), router, 0).await;
     for (path, kind, told) in [
         ("page", ToolErrorKind::Permanent, "check that the address is that of an MCP server"),
         ("missing", ToolErrorKind::Permanent, "check that the address is that of an MCP server"),
         ("error", ToolErrorKind::Transient, "HTTP 502"),
+        ("moved", ToolErrorKind::Permanent, "HTTP 308 and leads to http://h/mcp/, which is not followed; set"),
     ] {
         let (server, _) = server(http(&host.url.replace("mcp", path)));
         let error = server.list().await.expect_err("no server");
@@ -106,6 +110,25 @@ async fn something_else() {
 fn service(peer: &Peer) -> StreamableHttpService<Peer, LocalSessionManager> {
     let peer = peer.clone();
     StreamableHttpService::new(move || Ok(peer.clone()), Arc::default(), StreamableHttpServerConfig::default())
+}
+
+/// A call that leads elsewhere was not made.
+async fn moves() {
+    let peer = Peer::default();
+    let moving = move |request: Request, next: Next| async move {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+        match String::from_utf8_lossy(&body).contains("tools/call") {
+            true => (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/elsewhere")]).into_response(),
+            false => next.run(Request::from_parts(parts, body.into())).await,
+        }
+    };
+    let router = Router::new().fallback_service(service(&peer)).layer(axum::middleware::from_fn(moving));
+    let host = host_router(peer, router, 0).await;
+    let (server, _) = server(http(&host.url));
+    let error = server.call(&call("ask", json!({}))).await.expect_err("it has moved");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+    assert!(error.message.contains("leads to /elsewhere") && host.peer.seen().is_empty(), "{error}");
 }
 
 async fn breaks() {
