@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -37,6 +38,9 @@ const REQUEST_ID: &str = "x-request-id";
 
 /// Largest number of bytes of a body that are taken; a client that sends more is cut off.
 const THROWN_AWAY: usize = 64 * 1024 * 1024;
+
+/// Time for which reads are waited for when it is time to end: some wait for events that are yet to come.
+const READS_AT_END: Duration = Duration::from_secs(1);
 
 /// The body of a sign-in.
 #[derive(serde::Deserialize)]
@@ -134,15 +138,17 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
             return invalid(&format!("no whole request came: {error}"));
         }
     };
+    let in_protocol = request.path.starts_with("/v1");
     // A caller that leaves while it waits leaves the line.
     let credentials = request.header("authorization").map(Credentials::new);
     let lane = gate.lane(credentials);
     let admitted = match gate.enter(lane.clone()).await {
         Ok(admitted) => admitted,
-        Err(overloaded) => return overload(overloaded, request.path.starts_with("/v1")),
+        Err(overloaded) => return overload(overloaded, in_protocol),
     };
     let seat = gate.seat(admitted, lane.clone());
     let read = is_read(&request.method).then(|| request.findings.clone());
+    let given_up = given_up(read.is_some(), running.clone());
     let (runs, known, on) = (running.clone(), gate.clone(), seat.clone());
     let own = lane.clone();
     let turn = async move {
@@ -155,7 +161,14 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
     };
     let work = tokio::spawn(gate.work(lane, turn));
     let client = Gate::client(seat, &work, read);
-    let answered = work.await;
+    let answered = tokio::select! {
+        answered = work => answered,
+        // Without its answer the client has left, and with it the read.
+        () = given_up => {
+            let message = "the server ends; nothing was read, ask again";
+            return refused(ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(1), in_protocol);
+        }
+    };
     client.has_its_answer();
     match answered {
         Ok((response, lane)) => encode_made(response, running, |pieces| gate.pieces(lane, pieces)),
@@ -165,6 +178,15 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
             failure(StatusCode::INTERNAL_SERVER_ERROR, Category::NodeException, message)
         }
     }
+}
+
+/// Completes when it is time to end and a request that only reads is not waited for any more; any other one is.
+async fn given_up(reads: bool, running: RunningGuard) {
+    if !reads {
+        std::future::pending::<()>().await;
+    }
+    running.stopping().await;
+    tokio::time::sleep(READS_AT_END).await;
 }
 
 /// True if requests of this method change nothing.
@@ -312,7 +334,10 @@ pub(crate) fn too_much(overloaded: Overloaded) -> ProtocolError {
 
 /// The same as a response, in the shape of the protocol or of the routes of turns.
 pub(crate) fn overload(overloaded: Overloaded, in_protocol: bool) -> Response {
-    let error = too_much(overloaded);
+    refused(too_much(overloaded), in_protocol)
+}
+
+fn refused(error: ProtocolError, in_protocol: bool) -> Response {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let seconds = error.header().map_or("1", |(_, seconds)| seconds).to_owned();
     let mut response = if in_protocol {

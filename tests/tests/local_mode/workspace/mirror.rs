@@ -2,7 +2,7 @@
 //! not its own, and it is never in the way.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
@@ -76,6 +76,18 @@ async fn the_history_of_a_workspace_is_kept_beside_it() {
     work(&project, &dormouse).await;
     let last = whole(&project, &dormouse, "and goes on").await;
     assert!(events(&last) > events(&first), "{last}");
+}
+
+/// Behind a run it waits for events that may still come, and the end does not wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_does_not_wait_for_what_follows() {
+    let project = Project::of(&[]).await;
+    let mut dormouse = project.serve();
+    work(&project, &dormouse).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    assert!(dormouse.interrupt());
+    assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
