@@ -111,10 +111,11 @@ impl Template {
     /// # Errors
     /// [`SecretError`] for the first reference that leads nowhere.
     pub async fn resolve(&self, lookup: &Lookup<'_>) -> Result<Secret, SecretError> {
-        self.resolve_around(lookup, &|plain: &str| plain.to_owned()).await
+        self.resolve_around(lookup, &|plain: &str| plain.to_owned(), &|_: &str, secret: &str| secret.to_owned()).await
     }
 
-    /// The same, with `replace` applied to the text between the references, and never to what they refer to.
+    /// The same, with `replace` applied to the text between the references, and never to what they refer to; `write` gives how a
+    /// secret stands behind the text before it.
     ///
     /// # Errors
     /// [`SecretError`] for the first reference that leads nowhere.
@@ -122,13 +123,17 @@ impl Template {
         &self,
         lookup: &Lookup<'_>,
         replace: &(dyn Fn(&str) -> String + Send + Sync),
+        write: &(dyn Fn(&str, &str) -> String + Send + Sync),
     ) -> Result<Secret, SecretError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 TemplatePart::Text(plain) => text.push_str(&replace(plain)),
                 TemplatePart::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
-                TemplatePart::Secret(name) => text.push_str(lookup.secrets.resolve(name).await?.expose()),
+                TemplatePart::Secret(name) => {
+                    let written = write(&text, lookup.secrets.resolve(name).await?.expose());
+                    text.push_str(&written);
+                }
             }
         }
         Ok(Secret::new(text))
@@ -223,8 +228,13 @@ mod tests {
         let template = Template::parse("a/${env.X}/a").expect("a template");
         assert_eq!(template.texts().collect::<Vec<_>>(), ["a/", "/a"]);
         let lookup = Lookup { env: &Secret::new("a"), secrets: &Secret::new("a") };
-        let text = block_on(template.resolve_around(&lookup, &|text| text.replace('a', "b"))).expect("it resolves");
-        assert_eq!(text.expose(), "b/a/b");
+        let replace = |text: &str| text.replace('a', "b");
+        let text = block_on(template.resolve_around(&lookup, &replace, &|_, secret| secret.to_owned()));
+        assert_eq!(text.expect("it resolves").expose(), "b/a/b");
+        let template = Template::parse("a=${secrets.X}${secrets.X}").expect("a template");
+        let text =
+            block_on(template.resolve_around(&lookup, &replace, &|before, secret| format!("<{before}{secret}>")));
+        assert_eq!(text.expect("it resolves").expose(), "b=<b=a><b=<b=a>a>");
     }
 
     #[test]

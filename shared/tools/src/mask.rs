@@ -8,6 +8,8 @@ use dormouse_ports::tool::{Callback, InputRequest, MASKED, Pending, ToolError, T
 use dormouse_ports::{Map, Secret, SecretError, Secrets};
 use serde_json::Value;
 
+use crate::text::encode;
+
 /// Characters of the shortest secret that is looked for: a shorter one stands in everything.
 const SHORTEST: usize = 4;
 /// Words of a JSON Schema whose text is no prose: names of fields and types, and what validators read.
@@ -45,9 +47,9 @@ impl Mask {
             return;
         }
         let mut kept = self.known();
-        // Of several lines it stands in JSON in one.
+        // Of several lines it stands in JSON in one, and in an address encoded.
         let written = Value::from(value).to_string();
-        for form in [value, written.trim_matches('"')] {
+        for form in [value, written.trim_matches('"'), &encode(value)] {
             if !kept.iter().any(|known| known == form) {
                 kept.push(form.to_owned());
             }
@@ -146,6 +148,7 @@ mod tests {
         let mask = mask(&["hush-hush", "hush", "two\nlines", "x"]);
         assert_eq!(mask.text("say hush-hush, hush and x".to_owned()), "say [secret], [secret] and x");
         assert_eq!(mask.text(r#"{"key":"two\nlines"}"#.to_owned()), r#"{"key":"[secret]"}"#);
+        assert_eq!(mask.text("no page at /?key=two%0Alines".to_owned()), "no page at /?key=[secret]");
         let structured = serde_json::json!({ "a": ["hush", 1], "hush": null });
         let output = ToolOutput { structured: Some(structured), ..ToolOutput::text("two\nlines") };
         let ToolReply::Done(output) = mask.reply(ToolReply::Done(output)) else { panic!("it is done") };

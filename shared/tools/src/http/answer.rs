@@ -17,13 +17,13 @@ const MOST_SHOWN: usize = 8 * 1024;
 pub(super) async fn read(tool: &HttpTool, call: &ToolCall, response: FetchResponse) -> Result<ToolReply, ToolError> {
     let status = response.status;
     let location = response.header("location").map(str::to_owned);
-    let media_type = response.header("content-type").unwrap_or_default();
-    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let content_type = response.header("content-type").unwrap_or_default().to_owned();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if status == 202 {
         return pending(call, location);
     }
     match body(response).await {
-        Ok(body) => judge(status, &media_type, location, &body),
+        Ok(body) => judge(status, &media_type, location, &in_utf8(body, &content_type)),
         Err(FetchError::TooLarge(most)) if status < 400 => Ok(done(ToolOutput::error(format!(
             "the call was made, and its answer is larger than the {most} bytes that `{}` may return; ask for less",
             tool.spec.name
@@ -38,6 +38,17 @@ async fn body(mut response: FetchResponse) -> Result<Vec<u8>, FetchError> {
         body.extend_from_slice(&piece);
     }
     Ok(body)
+}
+
+/// `body` in UTF-8, where `content_type` says that each byte of it is one of the first 256 characters.
+fn in_utf8(body: Vec<u8>, content_type: &str) -> Vec<u8> {
+    let mut parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let charset = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    let charset = charset.map(|(_, charset)| charset.trim().trim_matches('"').to_ascii_lowercase());
+    match charset.as_deref() {
+        Some("iso-8859-1" | "latin1") => body.iter().map(|byte| char::from(*byte)).collect::<String>().into_bytes(),
+        Some(_) | None => body,
+    }
 }
 
 /// The other side has taken the call and answers at the callback.

@@ -79,6 +79,18 @@ fn a_get_carries_arguments_in_its_query() {
 }
 
 #[test]
+fn a_secret_in_a_query_is_one_value() {
+    let fetch = ScriptedFetch::default();
+    fetch.answer(ScriptedAnswer::pieces(404, ["no page at /x?key=a%26b%3D1"]));
+    let values = Values::new(Arc::new(Secret::new("eu")), Arc::new(Secret::new("a&b=1")));
+    let source = HttpTools::new([tool(Method::Get, "http://h/x?key=${secrets.key}")], Arc::new(fetch.clone()), values);
+    let reply = block_on(source.call(&ToolCall::new("1", "orders", arguments(json!({ "q": "z" })))));
+    assert_eq!(fetch.requests()[0].url, "http://h/x?key=a%26b%3D1&q=z");
+    let Ok(ToolReply::Done(output)) = reply else { panic!("shown") };
+    assert_eq!(output.content, [ToolContent::text("The tool answered 404. no page at /x?key=[secret]")]);
+}
+
+#[test]
 fn an_argument_is_never_a_reference() {
     let call = ToolCall::new("1", "orders", arguments(json!({ "id": "${secrets.token}" })));
     let (_, request) = made(tool(Method::Get, "http://h/{id}"), &call, Ok(ScriptedAnswer::json(200, &json!(1))));
@@ -103,6 +115,9 @@ fn what_it_answers_is_the_outcome() {
         Ok(ToolReply::Done(ToolOutput::value(value)))
     );
     assert_eq!(answered(ScriptedAnswer::pieces(200, ["hel", "lo"])), Ok(ToolReply::Done(ToolOutput::text("hello"))));
+    let latin = ScriptedAnswer::pieces(200, [b"caf\xe9".to_vec()]);
+    let latin = latin.header("content-type", "text/plain; Charset=\"ISO-8859-1\"");
+    assert_eq!(answered(latin), Ok(ToolReply::Done(ToolOutput::text("café"))));
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let deep = answered(ScriptedAnswer::pieces(200, [deep]).header("content-type", "application/json"));
     let Ok(ToolReply::Done(output)) = deep else { panic!("an outcome") };

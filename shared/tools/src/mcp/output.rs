@@ -25,7 +25,7 @@ fn block(block: ContentBlock) -> ToolContent {
         ContentBlock::Text(text) => ToolContent::text(text.text),
         ContentBlock::Image(image) => ToolContent::Image { data: image.data, media_type: image.mime_type },
         ContentBlock::Audio(audio) => ToolContent::text(format!(
-            "[{} of Base64 sound, {}, which cannot be shown]",
+            "[{} bytes of Base64 sound, {}, which cannot be shown]",
             audio.data.len(),
             audio.mime_type
         )),
@@ -110,7 +110,9 @@ mod tests {
             output.content[1],
             ToolContent::Image { data: "AQID".to_owned(), media_type: "image/png".to_owned() }
         );
-        assert!(matches!(&output.content[2], ToolContent::Text { text } if text.contains("audio/wav")));
+        assert!(
+            matches!(&output.content[2], ToolContent::Text { text } if text.contains("4 bytes of Base64 sound, audio/wav"))
+        );
         assert!(matches!(&output.content[3], ToolContent::ResourceLink { name: Some(name), .. } if name == "a"));
         assert_eq!(output.content[4], text("inside"));
         assert!(matches!(&output.content[5], ToolContent::ResourceLink { uri, .. } if uri == "file:///c"));
