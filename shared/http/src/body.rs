@@ -26,7 +26,7 @@ pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, RequestRefu
     let text = std::str::from_utf8(&request.body).map_err(|error| {
         RequestRefusal::invalid(format!("the body is no UTF-8 from byte {} on", error.valid_up_to()))
     })?;
-    match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
+    match dormouse_json::read_distinct(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(RequestRefusal::invalid(format!("the body must be a JSON object, not {}", kind(&other)))),
         Err(ReadError::Excess(excess @ Excess::Depth(_))) => {
@@ -35,6 +35,7 @@ pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, RequestRefu
         Err(ReadError::Excess(excess @ Excess::Values(_))) => {
             Err(RequestRefusal::new(Category::RequestTooLarge, format!("the body: {excess}")))
         }
+        Err(ReadError::Json(error)) if error.is_data() => Err(RequestRefusal::invalid(format!("the body: {error}"))),
         Err(ReadError::Json(error)) => Err(RequestRefusal::invalid(format!("the body is no JSON: {error}"))),
     }
 }
@@ -108,6 +109,8 @@ mod tests {
         assert_eq!(refused("", b"{}").0, 415);
         assert_eq!(refused(json, b"{\"a\":\xff}"), (400, "the body is no UTF-8 from byte 5 on".to_owned()));
         assert_eq!(refused(json, b"[1]"), (400, "the body must be a JSON object, not an array".to_owned()));
+        let (status, message) = refused(json, br#"{"a": 1, "a": 2}"#);
+        assert!(status == 400 && message.starts_with("the body: the name `a` stands twice"), "{message}");
         let (status, message) = refused(json, b"{\n  \"a\" 1}");
         assert!(status == 400 && message.contains("line 2 column 7"), "{message}");
     }

@@ -32,6 +32,7 @@ mod held;
 mod record;
 
 use dormouse_api::{Actor, StreamItem};
+use dormouse_json::ReadError;
 use dormouse_protocol::id::{EventId, PermissionRequestId, SessionId, TaskId};
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER, one_of};
@@ -182,9 +183,14 @@ impl Socket {
         if text.len() > LARGEST_FRAME {
             return SocketReply::Closed("the frame is too large");
         }
-        let frame = match dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY) {
-            Ok(frame) => frame,
-            Err(_) => return self.not_understood(None, ProtocolError::invalid("frame", "expected a JSON object")),
+        let frame = match dormouse_json::read_distinct(text.as_bytes(), dormouse_json::ENTRY) {
+            Ok(Value::Object(frame)) => frame,
+            Err(ReadError::Json(error)) if error.is_data() => {
+                return self.not_understood(None, ProtocolError::invalid("frame", error.to_string()));
+            }
+            Ok(_) | Err(_) => {
+                return self.not_understood(None, ProtocolError::invalid("frame", "expected a JSON object"));
+            }
         };
         let id = frame.get("id").cloned();
         match frame.get("type").and_then(Value::as_str) {

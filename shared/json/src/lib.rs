@@ -14,6 +14,7 @@
 //! Each leaves room for the wrapping of the next, and the last for the deepest that can be read: a value that cannot be
 //! decoded is not encoded.
 
+mod distinct;
 #[cfg(feature = "schema")]
 mod form;
 mod length;
@@ -26,6 +27,7 @@ mod schema;
 
 use serde::de::DeserializeOwned;
 
+pub use distinct::read_distinct;
 #[cfg(feature = "schema")]
 pub use form::{misfit, optional_defaults};
 pub use length::length;

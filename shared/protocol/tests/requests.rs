@@ -124,6 +124,10 @@ fn a_body_is_a_json_object_where_one_is_asked_for() {
     for bad in [&b""[..], b" \n", b"[]", b"null", b"{", b"{\"a\": \xff}", b"{} {}"] {
         assert_eq!(read(Operation::SubmitTask, json, bad), Err(400), "{bad:?}");
     }
+    let twice = br#"{"input": {"decision": "rejected", "decision": "approved"}}"#;
+    let refusal = Body::read(Operation::SubmitTask, json, twice).unwrap_err();
+    assert_eq!(refusal.status(), 400);
+    assert!(refusal.message().starts_with("the name `decision` stands twice at line 1"), "{}", refusal.message());
     assert_eq!(read(Operation::SubmitTask, json, "[".repeat(200_000).as_bytes()), Err(400));
     assert_eq!(read(Operation::SubmitTask, json, &vec![b' '; MAX_BODY_BYTES + 1]), Err(413));
     let metadata = |value: &str| format!(r#"{{"metadata": {value}}}"#);

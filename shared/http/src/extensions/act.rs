@@ -136,7 +136,8 @@ impl Extensions {
         match request.body.as_slice() {
             body if body.len() > limit => Err(ProtocolError::too_large(limit)),
             _ if !is_json => Err(ProtocolError::unsupported_media_type()),
-            body => dormouse_json::read(body, dormouse_json::ENTRY)
+            body => dormouse_json::read_distinct(body, dormouse_json::ENTRY)
+                .and_then(|body| Ok(serde_json::from_value(body)?))
                 .map_err(|error| ProtocolError::invalid("body", error.to_string())),
         }
     }

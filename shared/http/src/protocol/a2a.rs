@@ -25,6 +25,7 @@ mod shown;
 use std::time::Duration;
 
 use dormouse_api::{Actor, StreamItem};
+use dormouse_json::ReadError;
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::request::MAX_BODY_BYTES;
 use dormouse_protocol::{ErrorResponse, Identifier, ProtocolError};
@@ -169,8 +170,14 @@ impl Protocol {
             return Err(ProtocolError::too_large(MAX_BODY_BYTES));
         }
         let caller = Caller { actor, now, time_left: request.time_left, request_id: request_id.to_owned() };
-        let Ok(body) = dormouse_json::read::<Value>(&request.body, dormouse_json::ENTRY) else {
-            return Ok(answered(&Value::Null, Err(RpcError::new(PARSE, "the body is not JSON"))));
+        let body = match dormouse_json::read_distinct(&request.body, dormouse_json::ENTRY) {
+            Ok(body) => body,
+            Err(ReadError::Json(error)) if error.is_data() => {
+                return Ok(answered(&Value::Null, Err(RpcError::new(REQUEST, error.to_string()))));
+            }
+            Err(ReadError::Json(_) | ReadError::Excess(_)) => {
+                return Ok(answered(&Value::Null, Err(RpcError::new(PARSE, "the body is not JSON"))));
+            }
         };
         let id = body.get("id").cloned().unwrap_or_default();
         let is_id = id.is_null() || id.is_string() || id.is_number();

@@ -36,7 +36,7 @@ impl Body {
     ///
     /// # Errors
     /// `payload_too_large` (413), also for too many values; 415 for a content type that is not JSON; `invalid_request`
-    /// for a body that is missing, no JSON object, or nested too deeply.
+    /// for a body that is missing, no JSON object, nested too deeply, or has a name twice.
     pub fn read(operation: Operation, content_type: Option<&str>, bytes: &[u8]) -> Result<Self, ProtocolError> {
         let limit = if operation == Operation::WriteWorkspaceFile { MAX_FILE_BODY_BYTES } else { MAX_BODY_BYTES };
         if bytes.len() > limit {
@@ -54,12 +54,13 @@ impl Body {
         if !content_type.is_none_or(is_json) {
             return Err(ProtocolError::unsupported_media_type());
         }
-        match dormouse_json::read(bytes, dormouse_json::ENTRY) {
+        match dormouse_json::read_distinct(bytes, dormouse_json::ENTRY) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err(ProtocolError::new(ErrorCode::InvalidRequest, "the body must be a JSON object")),
             Err(ReadError::Excess(excess)) => Err(ProtocolError::too_complex(excess)),
             Err(ReadError::Json(error)) => {
-                let refusal = ProtocolError::new(ErrorCode::InvalidRequest, "the body is not JSON");
+                let message = if error.is_data() { error.to_string() } else { "the body is not JSON".to_owned() };
+                let refusal = ProtocolError::new(ErrorCode::InvalidRequest, message);
                 Err(refusal.with_detail("line", error.line()).with_detail("column", error.column()))
             }
         }
