@@ -8,7 +8,7 @@ use dormouse_engine::{NodeError, Update, Votes, record};
 use dormouse_json::misfit;
 use dormouse_ports::tool::{InputRequest, MASKED, NotedEffects, Pending, ToolOutput, with_texts};
 use dormouse_ports::{EntryKind, Map, SignalId};
-use futures::future::{Either, select};
+use futures::future::select;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -411,9 +411,8 @@ async fn outcome(
     let pending = OfferedTool::of_pending(parts, call);
     let Some(tool) = tools.made(call, pending.as_ref()) else { return output };
     let source = &tool.part.source;
-    match select(source.recall(&tool.spec.name), pin!(parts.clock.sleep(TO_RECALL))).await {
-        Either::Left(_) | Either::Right(_) => source.masked(output),
-    }
+    select(source.recall(&tool.spec.name), pin!(parts.clock.sleep(TO_RECALL))).await;
+    source.masked(output)
 }
 
 /// `text` without the words in it that are tokens.
