@@ -753,11 +753,11 @@ impl ToolSource for Discreet {
     }
 
     async fn recall(&self, name: &str) {
-        name.clone_into(&mut self.recalled.lock().unwrap());
+        name.clone_into(&mut self.recalled.lock().expect("not poisoned"));
     }
 
     fn masked(&self, output: ToolOutput) -> ToolOutput {
-        let recalled = self.recalled.lock().unwrap().clone();
+        let recalled = self.recalled.lock().expect("not poisoned").clone();
         output.with_texts(&|text| text.replace("hush", &format!("[secret of {recalled}]")))
     }
 }
