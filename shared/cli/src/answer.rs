@@ -13,7 +13,7 @@ use crate::inspect::hint::{AskedQuestion, of_pause};
 use crate::inspect::{InspectError, InspectOutcome, Printer, named, not_found, on, signal};
 use crate::talk::{AnswerArgs, Client, ServerArgs, Show, TalkError, TalkOutcome, follow_task, input, read};
 use crate::target::{OpenedStore, Purpose, StoreTarget};
-use crate::terminal::{json as json_text, plain};
+use crate::terminal::{json as json_text, plain, tool_of};
 
 /// Verdict of an answer, besides the payload.
 #[derive(Clone, Copy, Debug)]
@@ -219,8 +219,7 @@ impl OpenQuestion {
         let calls = request["calls"].as_object().into_iter().flatten().map(|(part, call)| {
             let whole = &self.pause["arguments"][part];
             let arguments = if whole.is_null() { &call["arguments"] } else { whole };
-            let tool = plain(call["tool"].as_str().unwrap_or_default());
-            format!("  {} {tool} {}", plain(part), json_text(arguments, false))
+            format!("  {} {} {}", plain(part), tool_of(call), json_text(arguments, false))
         });
         std::iter::once(plain(question)).chain(calls).collect()
     }

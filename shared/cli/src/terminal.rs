@@ -40,6 +40,15 @@ pub(crate) fn json(value: &Value, pretty: bool) -> String {
     json
 }
 
+/// The tool of a `call` that somebody is asked about, with its server where that has another name.
+pub(crate) fn tool_of(call: &Value) -> String {
+    let tool = call["tool"].as_str().unwrap_or_default();
+    match call["source"].as_str().filter(|source| *source != tool) {
+        Some(source) => format!("{} of {}", plain(tool), plain(source)),
+        None => plain(tool),
+    }
+}
+
 /// `word` as a shell takes it for one word and nothing else.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@/+=".contains(c);
@@ -87,5 +96,12 @@ mod tests {
             assert!(!shown.chars().any(|c| c != '\n' && is_obeyed(c)), "{shown}");
             assert_eq!(serde_json::from_str::<Value>(&shown).expect("JSON"), value);
         }
+    }
+
+    #[test]
+    fn a_tool_is_named_with_its_server_where_that_has_another_name() {
+        assert_eq!(tool_of(&json!({ "tool": "pay", "source": "aa" })), "pay of aa");
+        assert_eq!(tool_of(&json!({ "tool": "pay", "source": "pay" })), "pay");
+        assert_eq!(tool_of(&json!({ "tool": "pay" })), "pay");
     }
 }

@@ -37,6 +37,8 @@ struct World {
     tools: Arc<Toolbox>,
     model: Arc<ScriptedModel>,
     commits: Arc<AtomicUsize>,
+    /// The time of a turn for which a request waits: that begins the run, or brings an answer.
+    waits: Option<Duration>,
 }
 
 /// Two tools, of which one must not run twice. `each` happens at every call.
@@ -122,7 +124,7 @@ impl World {
         let registry = GraphRegistry::new([Arc::new(graph)]);
         let harness =
             Harness::new(Engine::new(ports), registry, Arc::new(MemorySubscriptions::default()), bus.clone(), config);
-        Self { harness, clock, bus, tools, model, commits }
+        Self { harness, clock, bus, tools, model, commits, waits: None }
     }
 
     /// The next thing that moves the run: its start, an answer, or the work that a dead worker left.
@@ -131,7 +133,7 @@ impl World {
             Err(_) => {
                 let Value::Object(state) = message("go") else { panic!("an object") };
                 let turn = FreshTurn { invocation_id: Some(ID.into()), ..FreshTurn::new("helper", state) };
-                self.harness.turn(Transmission::from(turn)).await
+                self.harness.turn(Transmission { time_left: self.waits, ..turn.into() }).await
             }
             Ok(TurnOutcome::Suspended(pause)) => {
                 let taken = self.harness.take_up(&ID.into(), None).await;
@@ -139,7 +141,8 @@ impl World {
                 match (&taken.outcome, self.answer(&pause.descriptor, part.as_deref())) {
                     (TurnOutcome::Stale { .. }, Some(answer)) => {
                         let answer = Callback::new(ID, Some(pause.generation), answer);
-                        self.harness.turn(Transmission::from(Callback { part, ..answer })).await
+                        let answer = Transmission::from(Callback { part, ..answer });
+                        self.harness.turn(Transmission { time_left: self.waits, ..answer }).await
                     }
                     (TurnOutcome::Stale { .. }, None) => {
                         let due_at = pause.wake.due.as_ref().map(|due| due.at);
@@ -256,10 +259,12 @@ async fn a_worker_that_dies_in_the_midst_of_calls_side_by_side_leaves_each_of_th
 async fn a_worker_may_die_at_every_await() {
     let matters =
         ["description: sends", "policy: {approval: {external: [send]}}", "policy: {parallel_tool_calls: true}"];
-    for matter in matters {
+    // Where a request waits for a turn that is short, a worker goes on behind its first step.
+    let short = Some(Duration::from_secs(10));
+    for (matter, waits) in matters.iter().flat_map(|matter| [(*matter, None), (*matter, short)]) {
         let mut breaths = 0;
         loop {
-            let world = world(matter);
+            let world = World { waits, ..world(matter) };
             let (state, all_died) = world.run(&[breaths]).await;
             check(&world, &state, &[breaths]);
             if !all_died {

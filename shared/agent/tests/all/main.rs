@@ -11,6 +11,8 @@ mod copies;
 mod crashes;
 mod guest;
 mod images;
+mod pending;
+mod questions;
 mod runs;
 mod told;
 mod workspace;

@@ -1,6 +1,6 @@
-//! Runs of an agent in a world in memory: tools, approvals, questions, sleep, limits.
+//! Runs of an agent in a world in memory: tools, mistakes, ends, limits.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,18 +8,15 @@ use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, resul
 use async_trait::async_trait;
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
-use dormouse_agent::graph::{self, AgentParts, ToolPart};
-use dormouse_ports::SignalId;
+use dormouse_agent::graph;
+use dormouse_agent::graph::{AgentParts, ToolPart};
 use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
-use dormouse_ports::tool::{
-    CallbackAddresses, Effect, InputRequest, Pending, ToolAnnotations, ToolCall, ToolError, ToolOutput, ToolReply,
-    ToolSource, ToolSpec,
-};
+use dormouse_ports::tool::{Effect, InputRequest, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_testkit::ManualClock;
 use futures::future::join;
 
 pub(crate) const MATTER: &str = "description: helps";
-const APPROVED: &str = "policy: {approval: {external: [send]}}";
+pub(crate) const APPROVED: &str = "policy: {approval: {external: [send]}}";
 
 pub(crate) fn bed(matter: &'static str, model: &Arc<ScriptedModel>, tools: &Arc<Toolbox>) -> TestBed {
     bed_with(matter, model, tools, |_| {})
@@ -47,7 +44,7 @@ pub(crate) fn mailer() -> Arc<Toolbox> {
 }
 
 /// Calls the tool once, then repeats the result.
-fn sender(tool: &'static str) -> Arc<ScriptedModel> {
+pub(crate) fn sender(tool: &'static str) -> Arc<ScriptedModel> {
     ScriptedModel::new(move |request| {
         let results = results(request);
         Ok(match results.last() {
@@ -57,7 +54,7 @@ fn sender(tool: &'static str) -> Arc<ScriptedModel> {
     })
 }
 
-fn asleep(bed: &TestBed, run: &Invocation) -> (Map, Map) {
+pub(crate) fn asleep(bed: &TestBed, run: &Invocation) -> (Map, Map) {
     match bed.status(run) {
         dormouse::testing::Status::Asleep { state, waiting_for, .. } => {
             (state, waiting_for.metadata.unwrap_or_default())
@@ -87,170 +84,6 @@ fn a_run_calls_a_tool_and_answers() {
     let Value::Object(system) = serde_json::to_value(&request.messages[0]).unwrap() else { panic!() };
     assert!(system["content"].as_str().unwrap().contains("Project rules."), "AGENTS.md goes along word for word");
     assert_eq!(tools.made.lock().unwrap()[0].idempotency_key, format!("{}/1/call-1", run.id()));
-}
-
-#[test]
-fn an_approval_is_one_pause_with_digest_and_the_call_runs_as_approved() {
-    let model = sender("send");
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write to ada"));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["kind"], "approval");
-    let shown = &wait["calls"]["call-1"];
-    assert_eq!((&shown["tool"], &shown["arguments"]), (&json!("send"), &json!({ "to": "ada" })));
-    assert_eq!(tools.made(), [], "nothing ran");
-    assert_eq!(model.calls(), 1);
-    bed.answer(&run, json!({ "decision": "approve", "digest": shown["digest"] })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!((&state["reason"], &state["dormouse_shortfall"]), (&json!("completed"), &json!(null)));
-    assert_eq!(tools.made().len(), 1);
-    assert_eq!(model.calls(), 2, "no model call was repeated");
-}
-
-#[test]
-fn a_tool_that_writes_the_same_twice_is_asked_for_and_one_that_only_reads_is_not() {
-    let hinted = |name: &str, annotations: ToolAnnotations| ToolSpec {
-        annotations,
-        effect: annotations.effect(),
-        ..tool(name, Effect::Manual)
-    };
-    let put = ToolAnnotations { idempotent: Some(true), ..ToolAnnotations::default() };
-    let look = ToolAnnotations { read_only: Some(true), idempotent: Some(true), ..ToolAnnotations::default() };
-    let tools = Toolbox::new(vec![hinted("put", put), hinted("look", look)], |call| {
-        Ok(ToolReply::Done(ToolOutput::text(call.name.clone())))
-    });
-    let manual = "policy: {approval: manual}";
-    let mut bed = bed(manual, &sender("look"), &tools);
-    let run = bed.start("helper", message("look"));
-    assert_eq!(bed.status(&run).completed()["reason"], "completed");
-    let mut bed = self::bed(manual, &sender("put"), &tools);
-    let run = bed.start("helper", message("put it there"));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["calls"]["call-1"]["tool"], "put");
-    assert_eq!(tools.made().len(), 1, "it alone did not run");
-}
-
-#[test]
-fn arguments_can_be_edited_and_who_gives_them_wrongly_is_asked_again() {
-    let model = sender("send");
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write"));
-    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "grace" } })).unwrap();
-    assert!(bed.status(&run).completed()["reason"] == "completed");
-    assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "grace" }))]);
-    let run = bed.start("helper", message("write"));
-    let wrong = json!({ "decision": "approve", "arguments": { "to": 7 } });
-    let first = bed.status(&run).waiting_for().signal_id;
-    bed.answer(&run, &wrong).unwrap();
-    let (_, wait) = asleep(&bed, &run);
-    assert_ne!(
-        first,
-        bed.status(&run).waiting_for().signal_id,
-        "a late answer to the first question is none to the second"
-    );
-    let shown = &wait["calls"]["call-1"];
-    assert!(shown["unfit"].as_str().unwrap().contains("7 is not of type"), "{shown}");
-    assert_eq!(shown["arguments"], json!({ "to": "ada" }), "what would be called is what was");
-    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "linus" } })).unwrap();
-    assert_eq!(bed.status(&run).completed()["reason"], "completed");
-    assert_eq!(tools.made()[1..], [("send".to_owned(), json!({ "to": "linus" }))]);
-    assert_eq!(model.calls(), 4, "no model call was repeated");
-    let run = bed.start("helper", message("write"));
-    for _ in 0..4 {
-        bed.answer(&run, &wrong).unwrap();
-    }
-    let state = bed.status(&run).completed();
-    assert!(contents(&state, "tool")[0].contains("do not fit"), "{:?}", contents(&state, "tool"));
-    assert_eq!(tools.made().len(), 2);
-}
-
-#[test]
-fn of_several_calls_only_the_one_that_was_given_wrongly_is_asked_about_again() {
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).is_empty() {
-            true => calls(&[("c1", "send", json!({ "to": "ada" })), ("c2", "send", json!({ "to": "grace" }))]),
-            false => says("sent"),
-        })
-    });
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write"));
-    bed.answer_as(&run, "call-1", json!({ "decision": "approve" })).unwrap();
-    bed.answer_as(&run, "call-2", json!({ "decision": "approve", "arguments": {} })).unwrap();
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["calls"].as_object().unwrap().keys().collect::<Vec<_>>(), ["call-2"]);
-    assert_eq!(tools.made(), [], "nothing runs while a person may end the whole of it");
-    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "linus" } })).unwrap();
-    assert_eq!(bed.status(&run).completed()["reason"], "completed");
-    let mut made = tools.made();
-    made.sort_by_key(|(_, arguments)| arguments.to_string());
-    assert_eq!(made, [("send".to_owned(), json!({ "to": "ada" })), ("send".to_owned(), json!({ "to": "linus" }))]);
-}
-
-#[test]
-fn the_model_is_told_of_arguments_that_a_person_changed_behind_the_result_and_its_call_stays() {
-    let told = |answer: Value| {
-        let (model, tools) = (sender("send"), mailer());
-        let mut bed = bed(APPROVED, &model, &tools);
-        let run = bed.start("helper", message("write to ada"));
-        bed.answer(&run, answer).unwrap();
-        let state = bed.status(&run).completed();
-        let result = contents(&state, "tool").remove(0);
-        assert!(!result.contains("a person"), "what the tool said stays as it was: {result}");
-        let request = json!(model.last().messages);
-        assert_eq!(request[2]["tool_calls"][0]["arguments"], json!({ "to": "ada" }), "the model asked for that");
-        request[3]["content"].as_str().unwrap().to_owned()
-    };
-    let changed = told(json!({ "decision": "approve", "arguments": { "to": "grace" } }));
-    let words = "[a person changed the arguments of this call; they became {\"to\":\"grace\"}]";
-    assert_eq!(changed, format!("send to \"grace\"\n{words}"));
-    for same in [json!({ "decision": "approve" }), json!({ "decision": "approve", "arguments": { "to": "ada" } })] {
-        assert_eq!(told(same), "send to \"ada\"");
-    }
-}
-
-#[test]
-fn numbers_that_would_be_rounded_are_refused_to_the_model_and_to_a_person() {
-    let schema = json!({ "type": "object", "properties": { "amount": { "type": ["number", "string"] } } });
-    let Value::Object(input_schema) = schema else { panic!("an object") };
-    let pay = ToolSpec { input_schema, ..tool("pay", Effect::Manual) };
-    let ask = |written: &'static str| {
-        let asked: Value = serde_json::from_str(written).unwrap();
-        ScriptedModel::new(move |request| {
-            Ok(match results(request).last() {
-                None => calls(&[("c1", "pay", json!({ "amount": asked }))]),
-                Some(result) => says(result),
-            })
-        })
-    };
-    let approved = "policy: {approval: {external: [pay]}}";
-    let paid = || Toolbox::new(vec![pay.clone()], |_| Ok(ToolReply::Done(ToolOutput::text("paid"))));
-    for (written, is_made) in [
-        ("12345678901234567890123", false),
-        ("-12345678901234567890123", false),
-        ("18446744073709551616", false),
-        ("18446744073709551615", true),
-        ("-9223372036854775808", true),
-        ("\"12345678901234567890123\"", true),
-        ("0.1", true),
-    ] {
-        let tools = paid();
-        let mut bed = bed("policy: {approval: {external: []}}", &ask(written), &tools);
-        let run = bed.start("helper", message("pay"));
-        let said = contents(&bed.status(&run).completed(), "assistant").pop().unwrap();
-        assert_eq!(tools.made().len(), usize::from(is_made), "{written}: {said}");
-        assert_eq!(said.contains("beyond 64 bits"), !is_made, "{written}: {said}");
-    }
-    let tools = paid();
-    let mut bed = bed(approved, &ask("1"), &tools);
-    let run = bed.start("helper", message("pay"));
-    let large: Value = serde_json::from_str("12345678901234567890123").unwrap();
-    bed.answer(&run, json!({ "decision": "approve", "arguments": { "amount": large } })).unwrap();
-    let (_, wait) = asleep(&bed, &run);
-    assert!(wait["calls"]["call-1"]["unfit"].as_str().unwrap().contains("beyond 64 bits"), "{wait:#?}");
-    assert_eq!(tools.made(), []);
 }
 
 #[test]
@@ -299,97 +132,6 @@ fn open_box() -> Arc<Toolbox> {
         ..tool(name, Effect::Manual)
     };
     Toolbox::new(vec![anything("one"), anything("two")], |_| Ok(ToolReply::Done(ToolOutput::text("made"))))
-}
-
-#[test]
-fn an_approval_of_other_arguments_is_none() {
-    let model = sender("send");
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write"));
-    for decision in ["approve", "deny"] {
-        for digest in ["0".repeat(64), String::new()] {
-            let refused = bed.answer(&run, json!({ "decision": decision, "digest": digest })).unwrap_err().to_string();
-            assert!(refused.contains("field `digest` must be"), "{refused}");
-        }
-    }
-    assert!(bed.status(&run).is_asleep(), "it waits for an answer to what it asked");
-    assert_eq!(tools.made(), []);
-    let two = ScriptedModel::new(|request| {
-        Ok(match results(request).is_empty() {
-            true => calls(&[("c1", "send", json!({ "to": "ada" })), ("c2", "send", json!({ "to": "grace" }))]),
-            false => says("sent"),
-        })
-    });
-    let mut bed = self::bed(APPROVED, &two, &tools);
-    let run = bed.start("helper", message("write to both"));
-    let (_, wait) = asleep(&bed, &run);
-    let of_first = &wait["calls"]["call-1"]["digest"];
-    bed.answer_as(&run, "call-1", json!({ "decision": "approve", "digest": of_first })).unwrap();
-    bed.answer_as(&run, "call-2", json!({ "decision": "approve", "digest": of_first })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool")[1], "the call was not made: what was approved are other arguments");
-    assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "ada" }))]);
-}
-
-#[test]
-fn a_denial_goes_to_the_model_or_ends_the_run() {
-    let model = sender("send");
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write"));
-    bed.answer(&run, json!({ "decision": "deny", "reason": "not today" })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool"), ["a person denied the call: not today"]);
-    assert_eq!(state["reason"], "completed");
-    let run = bed.start("helper", message("write"));
-    bed.answer(&run, json!({ "decision": "stop", "reason": "enough" })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(state["reason"], "denied");
-    assert_eq!(tools.made(), []);
-    let refused = bed.start("helper", message("write"));
-    assert!(bed.answer(&refused, json!({ "decision": "perhaps" })).is_err(), "and it sleeps on");
-    assert!(bed.status(&refused).is_asleep());
-}
-
-#[test]
-fn nobody_decides_for_three_days() {
-    let model = sender("send");
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write"));
-    bed.pass_days(2);
-    assert!(bed.status(&run).is_asleep());
-    bed.pass_days(1);
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool"), ["the call was not made: nobody approved it in time"]);
-    assert_eq!(tools.made(), []);
-}
-
-#[test]
-fn several_calls_are_asked_about_in_one_pause() {
-    let model = ScriptedModel::new(|request: &CompletionRequest| {
-        Ok(match results(request).len() {
-            0 => calls(&[
-                ("a", "send", json!({ "to": "ada" })),
-                ("b", "send", json!({ "to": "grace" })),
-                ("c", "look", json!({ "to": "x" })),
-            ]),
-            _ => says("done"),
-        })
-    });
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write to both"));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["expects"]["parts"].as_object().unwrap().len(), 2);
-    bed.answer_as(&run, "call-1", json!({ "decision": "approve" })).unwrap();
-    assert!(bed.status(&run).is_asleep());
-    bed.answer_as(&run, "call-2", json!({ "decision": "deny", "reason": "no" })).unwrap();
-    let state = bed.status(&run).completed();
-    let told = ["send to \"ada\"", "a person denied the call: no", "look to \"x\""];
-    assert_eq!(contents(&state, "tool"), told, "in the order of the calls");
-    assert_eq!(tools.made().len(), 2);
 }
 
 #[test]
@@ -501,23 +243,6 @@ fn a_call_is_made_at_the_source_that_it_was_planned_for_or_not_at_all() {
 }
 
 #[test]
-fn arguments_that_no_longer_fit_when_their_call_is_approved_are_not_sent() {
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &sender("send"), &tools);
-    let run = bed.start("helper", message("write"));
-    let (_, wait) = asleep(&bed, &run);
-    let changed = json!({ "type": "object", "properties": { "to": { "type": "integer" } }, "required": ["to"] });
-    let Value::Object(changed) = changed else { panic!() };
-    tools.specs.lock().unwrap()[0].input_schema = changed;
-    let digest = &wait["calls"]["call-1"]["digest"];
-    bed.answer(&run, json!({ "decision": "approve", "digest": digest })).unwrap();
-    let told = contents(&bed.status(&run).completed(), "tool");
-    let expected = "error: the call was not made: its arguments do not fit the schema of the tool now: /to: \"ada\" is not \
-                    of type \"integer\"";
-    assert_eq!((told, tools.made()), (vec![expected.to_owned()], Vec::new()));
-}
-
-#[test]
 fn a_call_stays_with_its_source_when_one_that_comes_before_it_is_there_again() {
     let (first, second) = (mailer(), mailer());
     let other = second.clone();
@@ -534,33 +259,6 @@ fn a_call_stays_with_its_source_when_one_that_comes_before_it_is_there_again() {
     bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "grace" } })).unwrap();
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     assert_eq!((first.made(), second.made()), (Vec::new(), vec![("send".to_owned(), json!({ "to": "grace" }))]));
-}
-
-#[test]
-fn a_tool_of_a_server_is_meant_by_any_of_its_names_and_a_slip_asks_for_all() {
-    for (matter, asks) in [
-        ("policy: {approval: {external: [send]}}", true),
-        ("policy: {approval: {external: [box]}}", true),
-        ("policy: {approval: {external: [box.send]}}", true),
-        ("policy: {approval: {external: ['box.*']}}", true),
-        ("policy: {approval: {external: [sned]}}", true),
-        ("policy: {approval: {external: [parcel]}}", true),
-        ("disallowed: {tools: [snd]}", true),
-        ("disallowed: {tools: [box]}", false),
-        ("policy: {approval: {external: [look]}}", false),
-        ("policy: {approval: {external: ['mail.*']}}", false),
-    ] {
-        let model = ScriptedModel::new(|request: &CompletionRequest| match request.messages.len() {
-            2 => Ok(calls(&[("c1", "send", json!({ "to": "ada" }))])),
-            _ => Ok(says("done")),
-        });
-        let tools = mailer();
-        let mut bed = bed(matter, &model, &tools);
-        let run = bed.start("helper", message("send"));
-        assert_eq!(bed.status(&run).is_asleep(), asks, "{matter}");
-        let was_made = !asks && !matter.contains("disallowed");
-        assert_eq!(tools.made.lock().unwrap().len(), usize::from(was_made), "{matter}");
-    }
 }
 
 #[test]
@@ -585,22 +283,6 @@ fn the_end_of_a_run_has_a_reason() {
         assert!(last.contains("the run ended"), "every call has a result: {last}");
         assert_eq!(model.calls(), steps, "{matter}: the model is asked no more often than that");
     }
-}
-
-#[test]
-fn who_is_told_of_a_question_is_told_in_the_order_of_time_and_before_its_end() {
-    let matter = "policy: {approval: {external: [send], remind_after: PT1S, deny_after: P2D, \
-                  notify: {boss: P1D, late: P2D, ops: PT1S}}}";
-    let mut bed = bed(matter, &sender("send"), &mailer());
-    let run = bed.start("helper", message("write to ada"));
-    let (_, wait) = asleep(&bed, &run);
-    let ladder = wait["deadlines"].as_array().unwrap();
-    let told: Vec<_> = ladder.iter().map(|step| (step["do"].as_str(), step["to"].as_str())).collect();
-    let expected =
-        [(Some("notify"), Some("ops")), (Some("remind"), None), (Some("notify"), Some("boss")), (None, None)];
-    assert_eq!(told, expected, "{ladder:?}");
-    bed.pass(Duration::from_secs(1));
-    assert_eq!(bed.published()[0].detail["do"], "notify");
 }
 
 #[test]
@@ -640,162 +322,6 @@ fn errors_of_tools_go_to_the_model_and_uncertain_ones_to_a_person() {
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
 }
 
-#[test]
-fn a_pending_call_sleeps_until_its_outcome_comes() {
-    let pending = |timeout: Option<u64>, poll: Option<u64>| {
-        let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
-        let reference = Some("job-1".to_owned());
-        Pending { reference, timeout: seconds(timeout), poll_after: seconds(poll), ..Pending::default() }
-    };
-    let waiting = pending(None, None);
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |_| Ok(ToolReply::Pending(waiting.clone())));
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    assert!(bed.status(&run).is_asleep());
-    bed.answer(&run, json!({ "delivered": true })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}"]);
-    let run = bed.start("helper", message("write"));
-    bed.pass_days(1);
-    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["error: the tool sent no outcome in time"]);
-
-    let polled = pending(None, Some(60));
-    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], move |_| Ok(ToolReply::Pending(polled.clone())));
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    bed.pass(Duration::from_secs(150));
-    assert!(bed.status(&run).is_asleep());
-    let made = tools.made.lock().unwrap();
-    assert_eq!(made.len(), 3, "it is asked again each minute");
-    assert!(made.iter().all(|call| call.idempotency_key == made[0].idempotency_key), "under the same key");
-}
-
-/// One call is polled, the other one waits for its callback much longer: neither ends the other's wait.
-#[test]
-fn pending_calls_of_one_step_are_waited_for_each_by_itself() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Manual)], |call| {
-        let poll = call.name == "look";
-        Ok(match &call.pending {
-            Some(state) if *state == json!("job") && poll => ToolReply::Done(ToolOutput::text("looked up")),
-            _ => ToolReply::Pending(Pending {
-                poll_after: poll.then(|| Duration::from_secs(60)),
-                state: if poll { json!("job") } else { serde_json::Value::Null },
-                ..Pending::default()
-            }),
-        })
-    });
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).len() {
-            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
-            _ => says("done"),
-        })
-    });
-    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    assert!(bed.status(&run).is_asleep());
-    bed.pass(Duration::from_secs(70));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["calls"], json!({ "call-1": { "tool": "send" } }), "the other one has ended");
-    assert_eq!(tools.made().len(), 3, "what must not run twice is only asked how it stands");
-    bed.answer(&run, json!({ "delivered": true })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}", "looked up"]);
-    let run = bed.start("helper", message("write"));
-    bed.pass_days(1);
-    let told = contents(&bed.status(&run).completed(), "tool");
-    assert_eq!(told, ["error: the tool sent no outcome in time", "looked up"]);
-}
-
-/// How it stands is asked of its source, also while that does not list its tools.
-#[test]
-fn a_pending_call_outlives_a_source_that_cannot_be_listed() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |call| {
-        Ok(match call.pending.as_ref().and_then(serde_json::Value::as_u64) {
-            Some(2) => ToolReply::Done(ToolOutput::text("sent")),
-            polls => ToolReply::Pending(Pending {
-                poll_after: Some(Duration::from_secs(60)),
-                state: json!(polls.map_or(0, |polls| polls + 1)),
-                ..Pending::default()
-            }),
-        })
-    });
-    let mut bed = bed_with(MATTER, &sender("post_send"), &tools, |parts| {
-        parts.tools[0].expose.tool_prefix = Some("post".to_owned());
-    });
-    let run = bed.start("helper", message("write"));
-    assert!(bed.status(&run).is_asleep());
-    tools.unlisted.store(true, Ordering::SeqCst);
-    bed.pass(Duration::from_secs(130));
-    assert!(bed.status(&run).is_asleep(), "it goes on");
-    tools.unlisted.store(false, Ordering::SeqCst);
-    bed.pass(Duration::from_secs(60));
-    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["sent"]);
-    let made = tools.made();
-    assert_eq!(made.len(), 4, "it is made once, and asked for three times");
-    assert!(made.iter().all(|(name, _)| name == "send"), "without the prefix of its source: {made:?}");
-}
-
-/// Calls of a toolbox that end later; what it knows as a secret it takes out of their outcomes once it has looked that up.
-#[derive(Debug)]
-struct Discreet {
-    tools: Arc<Toolbox>,
-    recalled: Mutex<String>,
-}
-
-#[async_trait]
-impl ToolSource for Discreet {
-    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
-        self.tools.list().await
-    }
-
-    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        self.tools.call(call).await
-    }
-
-    async fn recall(&self, name: &str) {
-        name.clone_into(&mut self.recalled.lock().expect("not poisoned"));
-    }
-
-    fn masked(&self, output: ToolOutput) -> ToolOutput {
-        let recalled = self.recalled.lock().expect("not poisoned").clone();
-        output.with_texts(&|text| text.replace("hush", &format!("[secret of {recalled}]")))
-    }
-}
-
-/// Addresses with the same token for all.
-struct OneToken;
-
-impl CallbackAddresses for OneToken {
-    fn address(&self, signal_id: &SignalId) -> Option<String> {
-        Some(format!("https://d.example/signals/{signal_id}?token=t0-ken_1"))
-    }
-
-    fn is_token(&self, _: &SignalId, text: &str) -> bool {
-        text == "t0-ken_1"
-    }
-}
-
-#[test]
-fn an_outcome_that_comes_later_is_without_the_secrets_of_its_tool_and_the_token_of_its_address() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Pending(Pending::default())));
-    let discreet = Arc::new(Discreet { tools: tools.clone(), recalled: Mutex::default() });
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, move |parts| {
-        parts.tools[0].source = discreet.clone();
-        parts.callbacks = Some(Arc::new(OneToken));
-    });
-    for (told, shown) in [
-        (json!({ "said": "hush\nt0-ken_1" }), r#"{"said":"[secret of send]\n[secret]"}"#),
-        (
-            json!({ "content": [{ "type": "text", "text": "to /x?token=t0-ken_1, hush" }] }),
-            "to /x?token=[secret], [secret of send]",
-        ),
-    ] {
-        let run = bed.start("helper", message("write"));
-        bed.answer(&run, told).unwrap();
-        assert_eq!(contents(&bed.status(&run).completed(), "tool"), [shown]);
-    }
-}
-
 /// A source that says nothing.
 #[derive(Debug)]
 struct Silence;
@@ -821,108 +347,6 @@ fn a_source_that_says_nothing_does_not_keep_the_tools_of_others_from_being_shown
     let (tools, ()) = futures::executor::block_on(join(shown.offered_tools(limit), async { clock.advance(limit) }));
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["send", "look"]);
-}
-
-#[test]
-fn a_tool_may_ask_a_person() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
-        None => {
-            let schema = json!({ "type": "object", "properties": { "subject": { "type": "string" } } });
-            let Value::Object(schema) = schema else { panic!() };
-            let message = "Which subject?".to_owned();
-            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
-        }
-        Some(input) => Ok(ToolReply::Done(ToolOutput::text(format!("{} with {:?}", input.state, input.content)))),
-    });
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!((&wait["kind"], &wait["description"]), (&json!("tool_input"), &json!("Which subject?")));
-    assert_eq!(wait["answers"], json!({ "by": "by" }), "who answers is named by the key, and by nobody else");
-    bed.answer(&run, json!({ "decision": "answer", "content": { "subject": "hi" } })).unwrap();
-    let told = contents(&bed.status(&run).completed(), "tool");
-    assert!(told[0].contains("\"s1\"") && told[0].contains("hi"), "{told:?}");
-}
-
-/// Asks for a color, and says which it was given.
-fn painter() -> Arc<Toolbox> {
-    Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
-        None => {
-            let color = json!({ "type": "string", "enum": ["red", "blue"] });
-            let schema = json!({ "type": "object", "properties": { "color": color }, "required": ["color"] });
-            let Value::Object(schema) = schema else { panic!() };
-            let message = "Which color?".to_owned();
-            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
-        }
-        Some(input) => Ok(ToolReply::Done(ToolOutput::text(json!(input.content).to_string()))),
-    })
-}
-
-#[test]
-fn an_answer_that_does_not_fit_what_a_tool_asked_is_refused_and_changes_nothing() {
-    let tools = painter();
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("paint"));
-    for content in [json!({ "color": "green" }), json!({}), json!({ "color": 1 })] {
-        let refused = bed.answer(&run, json!({ "decision": "answer", "content": content })).unwrap_err().to_string();
-        assert!(refused.contains("content.color"), "{refused}");
-    }
-    assert_eq!(tools.made().len(), 1, "the tool is told of none of them");
-    // That it lacks an answer is seen behind the pause.
-    bed.answer(&run, json!({ "decision": "answer" })).unwrap();
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["questions"]["call-1"]["unfit"], "\"color\" is a required property");
-    assert!(wait["description"].as_str().unwrap().starts_with("Which color?\nThe answer that was given does not fit"));
-    bed.answer(&run, json!({ "decision": "answer", "content": { "color": "red" } })).unwrap();
-    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["{\"color\":\"red\"}"]);
-}
-
-#[test]
-fn of_several_questions_only_the_one_that_was_answered_wrongly_is_asked_again_and_not_without_end() {
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).is_empty() {
-            true => calls(&[("c1", "send", json!({ "to": "ada" })), ("c2", "send", json!({ "to": "grace" }))]),
-            false => says("done"),
-        })
-    });
-    let mut bed = bed_with("policy: {parallel_tool_calls: true}", &model, &painter(), |_| {});
-    let run = bed.start("helper", message("paint"));
-    bed.answer_as(&run, "call-1", json!({ "decision": "answer", "content": { "color": "blue" } })).unwrap();
-    bed.answer_as(&run, "call-2", json!({ "decision": "answer", "content": { "color": "green" } })).unwrap();
-    let (_, wait) = asleep(&bed, &run);
-    let asked = wait["questions"].as_object().unwrap();
-    assert_eq!(asked.keys().collect::<Vec<_>>(), ["call-2"]);
-    let unfit = asked["call-2"]["unfit"].as_str().unwrap();
-    assert!(unfit.starts_with("/color: value is not one of") && !unfit.contains("green"), "{unfit}");
-    for _ in 0..3 {
-        assert_eq!(asleep(&bed, &run).1["kind"], "tool_input");
-        bed.answer(&run, json!({ "decision": "answer" })).unwrap();
-    }
-    let told = contents(&bed.status(&run).completed(), "tool");
-    assert_eq!(told, ["{\"color\":\"blue\"}", "null"], "at last it counts as no answer");
-}
-
-#[test]
-fn a_call_in_doubt_that_carried_an_answer_is_repeated_with_it() {
-    let lost = AtomicBool::new(true);
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |call| match &call.input {
-        None => {
-            let (message, schema) = ("Which PIN?".to_owned(), Map::from_iter([("type".to_owned(), json!("object"))]));
-            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
-        }
-        Some(_) if lost.swap(false, Ordering::SeqCst) => {
-            Err(ToolError::transient("the connection was lost").maybe_done())
-        }
-        Some(input) => Ok(ToolReply::Done(ToolOutput::text(json!([input.content, input.state]).to_string()))),
-    });
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("pay"));
-    bed.answer(&run, json!({ "decision": "answer", "content": { "pin": "1234" } })).unwrap();
-    assert_eq!(asleep(&bed, &run).1["kind"], "uncertain_effect");
-    bed.answer(&run, json!({ "decision": "repeat" })).unwrap();
-    let told = contents(&bed.status(&run).completed(), "tool");
-    assert_eq!(told, ["[{\"pin\":\"1234\"},\"s1\"]"], "nobody is asked for it again");
-    assert_eq!(tools.made().len(), 3);
 }
 
 #[test]
@@ -981,19 +405,6 @@ fn large_output_is_cut_for_the_model_and_kept_whole() {
     let kept: Vec<_> = state["outputs"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap()).collect();
     let room = 3 * 1024 * 1024 - large.len();
     assert_eq!((kept.len(), kept[1]), (2, &large[..room]), "what has no room is kept as far as it goes");
-}
-
-#[test]
-fn a_large_outcome_that_comes_later_is_cut_and_kept_whole() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Pending(Pending::default())));
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    let large = "y".repeat(100_000);
-    bed.answer(&run, json!({ "content": [{ "type": "text", "text": large }] })).unwrap();
-    let state = bed.status(&run).completed();
-    assert!(contents(&state, "tool")[0].contains("of 100000 bytes are shown"));
-    assert_eq!(state["outputs"], json!([{ "call": "c1", "text": large }]));
-    assert_eq!(tools.made().len(), 1);
 }
 
 #[test]
@@ -1111,104 +522,4 @@ fn system_messages_of_a_conversation_are_told_in_their_places() {
     let told = [reminder("the code is TULIP"), Message::user("hello"), reminder("be brief")];
     assert!(asked.ends_with(&told), "{asked:?}");
     assert!(!asked[1..].iter().any(|message| matches!(message, Message::System { .. })), "the agent's own stand first");
-}
-
-#[test]
-fn a_step_of_many_large_calls_is_asked_about_and_what_does_not_fit_is_read_elsewhere() {
-    let model = ScriptedModel::new(|request: &CompletionRequest| {
-        let asked: Vec<_> = (0..25).map(|n| format!("c{n}")).collect();
-        let asked: Vec<_> = asked.iter().map(|id| (id.as_str(), "send", json!({ "to": "x".repeat(7_500) }))).collect();
-        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
-    });
-    let tools = mailer();
-    let mut bed = bed(APPROVED, &model, &tools);
-    let run = bed.start("helper", message("write"));
-    let (_, wait) = asleep(&bed, &run);
-    let shown = wait["calls"].as_object().unwrap();
-    let is_cut = |call: &&Value| call["arguments"]["cut"] == true && call["whole"].is_string();
-    assert_eq!((shown.len(), shown.values().filter(is_cut).count()), (25, 21));
-    for call in 1..=25 {
-        bed.answer_as(&run, &format!("call-{call}"), json!({ "decision": "approve" })).unwrap();
-    }
-    assert_eq!(bed.status(&run).completed()["reason"], "completed");
-    assert_eq!((model.calls(), tools.made().len()), (2, 25));
-}
-
-#[test]
-fn what_tools_ask_is_as_much_as_a_pause_has_room_for_and_the_model_is_told_of_the_rest() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], |call| match &call.input {
-        None => {
-            let schema = json!({ "type": "object", "properties": { "subject": { "type": "string" } } });
-            let Value::Object(schema) = schema else { panic!() };
-            let message = "Which? ".repeat(1_000);
-            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
-        }
-        Some(_) => Ok(ToolReply::Done(ToolOutput::text("sent"))),
-    });
-    let model = ScriptedModel::new(|request: &CompletionRequest| {
-        let asked: Vec<_> = (0..4).map(|n| format!("c{n}")).collect();
-        let asked: Vec<_> = asked.iter().map(|id| (id.as_str(), "send", json!({ "to": "ada" }))).collect();
-        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
-    });
-    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["questions"].as_object().unwrap().len(), 2);
-    for call in ["call-1", "call-2"] {
-        bed.answer_as(&run, call, json!({ "decision": "answer", "content": { "subject": "hi" } })).unwrap();
-    }
-    let told = contents(&bed.status(&run).completed(), "tool");
-    assert_eq!(told[..2], ["sent", "sent"]);
-    assert!(told[2..].iter().all(|told| told.contains("call it by itself")), "{told:?}");
-}
-
-#[test]
-fn a_tool_that_is_asked_every_few_seconds_may_take_a_day() {
-    let polled = Pending { poll_after: Some(Duration::from_secs(5)), state: json!("job"), ..Pending::default() };
-    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], move |_| Ok(ToolReply::Pending(polled.clone())));
-    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    bed.pass(Duration::from_secs(60));
-    let quick = tools.made().len();
-    assert!((12..=14).contains(&quick), "each five seconds at first: {quick}");
-    bed.pass_days(1);
-    assert!(bed.status(&run).is_asleep(), "{:?}", bed.status(&run));
-    let asked = tools.made().len();
-    assert!((1_000..2_000).contains(&asked), "and less often the longer it takes: {asked}");
-}
-
-/// What one call asks of a person comes between two pauses that wait for the outcome of another: it is taken all the same.
-#[test]
-fn an_outcome_that_comes_while_a_person_is_asked_about_another_call_is_taken() {
-    let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], |call| {
-        Ok(match (call.name.as_str(), &call.pending, &call.input) {
-            ("look", _, Some(_)) => ToolReply::Done(ToolOutput::text("looked up")),
-            ("look", Some(_), None) => {
-                let (message, schema) = ("Which?".to_owned(), dormouse_ports::Map::new());
-                ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") })
-            }
-            ("look", None, None) => {
-                let poll_after = Some(Duration::from_secs(60));
-                ToolReply::Pending(Pending { poll_after, state: json!("job"), ..Pending::default() })
-            }
-            _ => ToolReply::Pending(Pending::default()),
-        })
-    });
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).len() {
-            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
-            _ => says("done"),
-        })
-    });
-    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
-    let run = bed.start("helper", message("write"));
-    bed.pass(Duration::from_secs(70));
-    let (_, wait) = asleep(&bed, &run);
-    assert_eq!(wait["kind"], "tool_input");
-    let outcome = format!("{}/1/call-1", run.id());
-    bed.publish("dormouse", "Dormouse Signal", json!({ "signal_id": outcome, "payload": { "delivered": true } }));
-    assert!(bed.status(&run).is_asleep(), "the person has not answered");
-    bed.answer(&run, json!({ "decision": "answer", "content": {} })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}", "looked up"]);
 }

@@ -93,7 +93,7 @@ pub(crate) fn calls_of(metadata: &Map) -> Vec<String> {
     let calls = metadata.get("calls").and_then(Value::as_object);
     let several = calls.is_some_and(|calls| calls.len() > 1);
     let one = |(part, call): (&String, &Value)| {
-        let tool = call["tool"].as_str().unwrap_or_default();
+        let tool = terminal::tool_of(call);
         let part = if several { format!("{part}: ") } else { String::new() };
         match call.get("arguments") {
             None => format!("{part}{tool}"),

@@ -567,9 +567,8 @@ impl ChatSession {
         self.screen.question(question);
         let calls = request.get("calls").and_then(Value::as_object).into_iter().flatten();
         for (_, call) in calls.filter(|(name, _)| part.is_none_or(|part| part == *name)) {
-            let tool = call["tool"].as_str().unwrap_or_default();
-            let arguments = &call["arguments"];
-            self.screen.line(&format!("  {} {}", plain(tool), crate::terminal::json(arguments, false)));
+            let arguments = crate::terminal::json(&call["arguments"], false);
+            self.screen.line(&format!("  {} {arguments}", crate::terminal::tool_of(call)));
         }
         person.lines.leave_out_early(&self.screen);
         let mut are_told = false;
