@@ -116,7 +116,7 @@ pub async fn record(stage: &Stage, client: &Client) {
         id: stage.fresh_id(),
         now: accepted.suspended_at,
         session: None,
-        invocation: Some(InvocationWrite::Accept { paused: accepted }),
+        invocation: Some(InvocationWrite::Accept { paused: accepted, again_at: None }),
         journal: Journal::default(),
         growing: GrowingLists::default(),
     };

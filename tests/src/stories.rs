@@ -253,7 +253,7 @@ impl Step {
                         id: stage.fresh_id(),
                         now: paused.suspended_at,
                         session: None,
-                        invocation: Some(InvocationWrite::Accept { paused: Box::new(paused) }),
+                        invocation: Some(InvocationWrite::Accept { paused: Box::new(paused), again_at: None }),
                         journal: Journal::default(),
                         growing: GrowingLists::default(),
                     };

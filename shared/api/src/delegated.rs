@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 16;
 
 /// The task that `commit` accepts for another one.
 pub(crate) fn delegated(commit: &Commit) -> Option<(TaskId, ParentLink, &PausedInvocation)> {
-    let Some(InvocationWrite::Accept { paused }) = &commit.invocation else { return None };
+    let Some(InvocationWrite::Accept { paused, .. }) = &commit.invocation else { return None };
     let parent = ParentLink::of(&paused.state)?;
     task_called(&parent.invocation_id)?;
     Some((task_called(&paused.invocation_id)?, parent, paused))

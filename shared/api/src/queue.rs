@@ -21,7 +21,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{ErrorCode, List, ProtocolError};
 use futures::future::try_join_all;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,8 +35,17 @@ use crate::recording::{ATTEMPTS, OpenedTask, RecordingStore, corrupt, task_calle
 use crate::refusal::{busy, conflict, internal};
 use crate::{Call, CallAnswer, transcript};
 
+/// Time from a look at a queued task that may not begin to the next one, where nobody calls for it: it is called for when the
+/// task before it has ended or sleeps.
+const LOOKED_FOR: SignedDuration = SignedDuration::from_mins(5);
+
+/// Instant from which on a queued task is looked for that may not begin at `now`.
+pub(crate) fn looked_for_at(now: Timestamp) -> Timestamp {
+    now.saturating_add(LOOKED_FOR).unwrap_or(Timestamp::MAX)
+}
+
 /// Field of the metadata of an invocation whose task was queued when it was accepted.
-const QUEUED: &str = "dormouse.queued";
+pub(crate) const QUEUED: &str = "dormouse.queued";
 
 /// The metadata of the invocation of a task that is queued.
 pub(crate) fn marked() -> Map {
@@ -193,7 +202,8 @@ impl RecordingStore {
 
     async fn give_back(&self, id: &InvocationId, request: &ClaimRequest) -> Result<(), StoreError> {
         let (invocation_id, owner) = (id.clone(), request.owner.clone());
-        let invocation = Some(InvocationWrite::Release { invocation_id, generation: 0, owner });
+        let again_at = Some(looked_for_at(request.now));
+        let invocation = Some(InvocationWrite::Release { invocation_id, generation: 0, owner, again_at });
         match self.write(&Commit { invocation, ..self.of_claim(id, request, "not-yet") }).await {
             // It was canceled meanwhile.
             Ok(()) | Err(CommitError::InvocationConflict) => Ok(()),

@@ -348,7 +348,8 @@ impl Api {
             ..FreshTurn::new(&spec.graph, state)
         };
         let paused = self.parts().harness.accept(turn).await.map_err(|error| refused("input", error))?;
-        Ok(InvocationWrite::Accept { paused: Box::new(paused) })
+        let again_at = paused.metadata.contains_key(queue::QUEUED).then(|| queue::looked_for_at(paused.suspended_at));
+        Ok(InvocationWrite::Accept { paused: Box::new(paused), again_at })
     }
 }
 

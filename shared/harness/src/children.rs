@@ -68,7 +68,7 @@ impl ChildRuns for WorkerChildren {
         // Behind the check of what a caller may set.
         paused.state.insert(PARENT.to_owned(), json!(start.parent));
         paused.begun_for = start.begun_for;
-        match worker.records.commit(InvocationWrite::Accept { paused: Box::new(paused) }).await {
+        match worker.records.commit(InvocationWrite::Accept { paused: Box::new(paused), again_at: None }).await {
             // It began in an earlier attempt.
             Ok(()) | Err(CommitError::InvocationConflict) => {}
             Err(error) => return Err(ChildError { message: error.to_string(), transient: true }),

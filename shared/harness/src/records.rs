@@ -104,7 +104,12 @@ impl InvocationRecords {
 
     /// Gives a claim back: the pause is as it was before.
     pub(crate) async fn give_back(&self, record: &InvocationRecord) {
-        let release = |invocation_id, generation, owner| InvocationWrite::Release { invocation_id, generation, owner };
+        let release = |invocation_id, generation, owner| InvocationWrite::Release {
+            invocation_id,
+            generation,
+            owner,
+            again_at: None,
+        };
         self.end_attempt(record, release, "a claim was not given back; it ends by itself").await;
     }
 

@@ -233,9 +233,10 @@ impl<'h> Sweep<'h> {
             // The index may be behind.
             let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
             let lost = |glance: &InvocationSummary| match glance.standing {
-                // The first call for what has not begun has its time.
-                InvocationPhase::Accepted { since: at } if glance.generation == BEFORE_FIRST_PAUSE => {
-                    (since(at, self.now()) >= CALLED_FOR).then_some(SummaryCounter::NotBegun)
+                // The first call for what has not begun has its time. What waits for other work is not late.
+                InvocationPhase::Accepted { since: at, postponed } if glance.generation == BEFORE_FIRST_PAUSE => {
+                    let told = if postponed { SummaryCounter::Nothing } else { SummaryCounter::NotBegun };
+                    (since(at, self.now()) >= CALLED_FOR).then_some(told)
                 }
                 InvocationPhase::Accepted { .. } => Some(SummaryCounter::NotBegun),
                 InvocationPhase::Claimed { until } => {

@@ -151,6 +151,9 @@ pub enum InvocationWrite {
     Accept {
         /// The input that it begins with.
         paused: Box<PausedInvocation>,
+        /// Instant from which on it counts as accepted where it waits for other work: before it nobody who looks for lost work is
+        /// told of it, and a worker that is called for it takes it up all the same. At once where there is none.
+        again_at: Option<Timestamp>,
     },
     /// A payload is accepted for it, and it goes on as soon as a worker takes the claim over, which none has yet. The
     /// condition is that it sleeps in that pause, with as many answers as are known where it expects several.
@@ -247,6 +250,8 @@ pub enum InvocationWrite {
         generation: u64,
         /// Owner of the claim.
         owner: Owner,
+        /// The same as of [`Accept`](Self::Accept), for one that has not begun.
+        again_at: Option<Timestamp>,
     },
     /// The claim stays as it is, with its payload, for the worker that takes it over when its time is over, or at once. Its
     /// worker lives: the attempt does not count.
@@ -289,12 +294,34 @@ pub enum InvocationWrite {
 }
 
 impl InvocationWrite {
+    /// The invocation as it is written, or as it was before it ends, where the write has it.
+    pub fn paused(&self) -> Option<&PausedInvocation> {
+        match self {
+            Self::Suspend { paused, .. }
+            | Self::Progress { paused, .. }
+            | Self::Accept { paused, .. }
+            | Self::Complete { paused, .. }
+            | Self::Conclude { paused, .. }
+            | Self::Fail { paused, .. }
+            | Self::Advance { paused, .. }
+            | Self::Answer { paused, .. }
+            | Self::PutAside { paused, .. }
+            | Self::Retry { paused }
+            | Self::Cancel { paused, .. } => Some(paused),
+            Self::Release { .. }
+            | Self::Keep { .. }
+            | Self::AssertClaimed { .. }
+            | Self::Deliver { .. }
+            | Self::CancelBeforeStart { .. } => None,
+        }
+    }
+
     /// Id of the invocation that it changes.
     pub fn invocation_id(&self) -> &InvocationId {
         match self {
             Self::Suspend { paused, .. }
             | Self::Progress { paused, .. }
-            | Self::Accept { paused }
+            | Self::Accept { paused, .. }
             | Self::Complete { paused, .. }
             | Self::Conclude { paused, .. }
             | Self::Fail { paused, .. }

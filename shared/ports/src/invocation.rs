@@ -83,6 +83,9 @@ pub enum InvocationPhase {
     Accepted {
         /// Instant of the acceptance, by the clock of its writer; long past where that is not known.
         since: Timestamp,
+        /// True if a worker has looked at it, and it has to wait for other work
+        /// ([`InvocationWrite::Release`](crate::InvocationWrite::Release) with an instant).
+        postponed: bool,
     },
     /// A worker resumes it.
     Claimed {

@@ -249,6 +249,7 @@ checks! {
     ],
     progress: [
         a_step_is_where_the_next_worker_goes_on,
+        a_step_that_arrives_behind_the_next_one_is_refused,
         a_step_may_leave_the_rest_to_another_worker,
         the_first_step_stores_an_invocation_of_which_nothing_was_stored,
     ],
@@ -264,6 +265,7 @@ checks! {
     accept: [
         what_is_accepted_waits_for_whoever_comes_first,
         what_is_accepted_is_accepted_once,
+        what_waits_for_other_work_is_behind_what_does_not,
         a_journal_accepts_work_together_with_all_else_or_not_at_all,
         work_is_found_in_the_order_of_its_acceptance,
         what_began_ends_like_any_other,

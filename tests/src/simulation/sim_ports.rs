@@ -606,7 +606,7 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::CancelBeforeStart { invocation_id, .. } => {
             format!("{invocation_id} is canceled before it slept")
         }
-        InvocationWrite::Accept { paused } => format!("{} is accepted", paused.invocation_id),
+        InvocationWrite::Accept { paused, .. } => format!("{} is accepted", paused.invocation_id),
         InvocationWrite::Deliver { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} is given its input")
         }

@@ -56,7 +56,7 @@ impl Stalls {
             id: "release".to_owned(),
             now: self.clock.now(),
             session: None,
-            invocation: Some(InvocationWrite::Release { invocation_id, generation: 1, owner }),
+            invocation: Some(InvocationWrite::Release { invocation_id, generation: 1, owner, again_at: None }),
             journal: Journal::default(),
             growing: GrowingLists::default(),
         };

@@ -562,3 +562,23 @@ async fn an_agent_that_goes_on_in_the_session_of_another_is_reminded_who_it_is()
         assert_eq!(projected(&world, &replay).await, projected(&world, &task).await, "{at}");
     }
 }
+
+#[tokio::test]
+async fn a_task_that_waits_for_its_turn_is_no_lost_work_and_is_called_for_where_its_call_was_lost() {
+    let model = ScriptedModel::new(|_| Ok(answers("done")));
+    let (world, session) = world(&[helper(&model)]).await;
+    let paths = queued(&world, &session, &["first", "second", "third"]).await;
+    let sweep = async || {
+        let scope = dormouse_maintenance::SweepScope::Due;
+        dormouse_maintenance::sweep(&world.harness, &world.maintenance, scope).await.expect("the index is there")
+    };
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_secs(60));
+        let told = sweep().await;
+        assert_eq!(told.not_begun, 1, "the first, whose call nobody has taken, and not those behind it");
+    }
+    world.work().await;
+    for path in &paths {
+        assert_eq!(world.get(path).await["status"], "COMPLETED");
+    }
+}

@@ -374,7 +374,7 @@ async fn times(scene: &Scene) {
     let session_id = Some("s9".into());
     let turn = FreshTurn { invocation_id, session_id, ..FreshTurn::new("errand", given) };
     let paused = Box::new(scene.wakeup.app.harness().accept(turn).await.unwrap());
-    let invocation = Some(InvocationWrite::Accept { paused });
+    let invocation = Some(InvocationWrite::Accept { paused, again_at: None });
     let now = Timestamp::now();
     let journal = Journal::default();
     let growing = GrowingLists::default();

@@ -323,7 +323,7 @@ impl History {
             }
             8 => self.answer(*paused),
             9 => InvocationWrite::Conclude { paused: Box::new(self.pause(number, 0)), state: self.state() },
-            10 | 11 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)) },
+            10 | 11 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)), again_at: None },
             12 => {
                 // Sometimes one more than it knows of, which may be right by chance.
                 let known = |fan_in: &FanIn| fan_in.answers.len() + usize::from(self.dice.one_in(2));
@@ -342,7 +342,7 @@ impl History {
                 InvocationWrite::PutAside { paused, owner, failure }
             }
             16 => InvocationWrite::Retry { paused },
-            _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
+            _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner, again_at: None },
         }
     }
 

@@ -99,7 +99,7 @@ impl Scene {
 
     async fn accept(&self, transmission: FreshTurn) -> PausedInvocation {
         let paused = self.harness.accept(transmission).await.unwrap();
-        self.commit("accept", InvocationWrite::Accept { paused: Box::new(paused.clone()) }).await;
+        self.commit("accept", InvocationWrite::Accept { paused: Box::new(paused.clone()), again_at: None }).await;
         paused
     }
 

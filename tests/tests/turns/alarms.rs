@@ -141,7 +141,7 @@ async fn a_worker_that_died_over_a_claim_is_told() {
 async fn accepted_work_whose_call_is_lost_is_told() {
     let scene = scene();
     let paused = scene.worker.accept(expense()).await.unwrap();
-    scene.commit("accept", InvocationWrite::Accept { paused: Box::new(paused) }).await;
+    scene.commit("accept", InvocationWrite::Accept { paused: Box::new(paused), again_at: None }).await;
     assert_eq!(scene.told().await, BTreeMap::from([("not_begun", 1)]));
 }
 

@@ -311,7 +311,7 @@ async fn accepted_work_whose_session_is_busy_says_so() {
     let start = FreshTurn { invocation_id: Some("task".into()), ..FreshTurn::new("waiting", Map::new()) };
     let mut paused = scene.harness.accept(start).await.unwrap();
     paused.session_id = Some("session".into());
-    let write = InvocationWrite::Accept { paused: Box::new(paused) };
+    let write = InvocationWrite::Accept { paused: Box::new(paused), again_at: None };
     let now = scene.harness.engine().ports().clock.now();
     let growing = GrowingLists::default();
     let journal = Journal::default();

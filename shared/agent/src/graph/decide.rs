@@ -39,7 +39,7 @@ pub(crate) async fn decide(
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
     let tools = Toolset::of_run(parts, &run).await;
-    let replies = Replies::of(&run);
+    let replies = Replies::of(parts, &run);
     let asked_since = time::asked_since(&run.calls);
     let mut calls = std::mem::take(&mut run.calls);
     let mut outputs = Outputs::of(&run, &parts.limits);
@@ -157,6 +157,8 @@ struct Replies {
     outcomes: Votes<Map>,
     /// The [pace](pace) of the pause.
     pace: Duration,
+    /// Instant on the monotonic clock until which the secrets are looked up that outcomes may repeat.
+    recalls_until: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -169,7 +171,7 @@ enum About {
 
 impl Replies {
     /// The pauses of a step come in this order, so that the statuses tell which one it was.
-    fn of(run: &AgentRun) -> Self {
+    fn of(parts: &AgentParts, run: &AgentRun) -> Self {
         let counts = [
             (About::Approval, with(run, |status| *status == CallStatus::NeedsApproval).len()),
             (About::Uncertain, with(run, |status| matches!(status, CallStatus::Uncertain { .. })).len()),
@@ -185,6 +187,7 @@ impl Replies {
             outcome: (count == 1 && in_time).then(|| run.outcome.clone()),
             outcomes: run.outcomes.clone(),
             pace: pace(run),
+            recalls_until: parts.clock.monotonic() + TO_RECALL,
         }
     }
 
@@ -222,7 +225,8 @@ impl Replies {
                     let due = due(&pending, self.pace, (since, parts.clock.now()));
                     return Ok(untold(call, (pending, due)));
                 };
-                Ok(Some(answered(parts, &outcome(parts, tools, (&*call, &signal_id), told).await)))
+                let recalls = self.recalls_until.saturating_sub(parts.clock.monotonic());
+                Ok(Some(answered(parts, &outcome((parts, recalls), tools, (&*call, &signal_id), told).await)))
             }
             (
                 CallStatus::NeedsApproval
@@ -363,6 +367,7 @@ fn input(
             content = None;
         }
     }
+    call.questions = call.questions.saturating_add(1);
     Ok(CallStatus::Ready { approved_digest: None, input: Some(GivenInput { content, state: request.state }) })
 }
 
@@ -386,12 +391,12 @@ fn untold(call: &mut PlannedCall, (pending, due): (Pending, PendingDue)) -> Opti
     }
 }
 
-/// Time in which the secrets are looked up that an outcome may repeat. Behind it those count that are known.
+/// Time in which the secrets are looked up that the outcomes of a pause may repeat. Behind it those count that are known.
 const TO_RECALL: Duration = Duration::from_secs(5);
 
 /// The outcome of `call` that was `told` to `signal_id`, without the secrets of its source and the token of its callback.
 async fn outcome(
-    parts: &AgentParts,
+    (parts, recalls): (&AgentParts, Duration),
     tools: &Toolset<'_>,
     (call, signal_id): (&PlannedCall, &SignalId),
     told: Map,
@@ -411,7 +416,7 @@ async fn outcome(
     let pending = OfferedTool::of_pending(parts, call);
     let Some(tool) = tools.made(call, pending.as_ref()) else { return output };
     let source = &tool.part.source;
-    select(source.recall(&tool.spec.name), pin!(parts.clock.sleep(TO_RECALL))).await;
+    select(source.recall(&tool.spec.name), pin!(parts.clock.sleep(recalls))).await;
     source.masked(output)
 }
 

@@ -119,6 +119,7 @@ mod tests {
             attempts: 0,
             polled: Value::Null,
             polls: 0,
+            questions: 0,
             source: String::new(),
             unfit: Vec::new(),
             edited: false,

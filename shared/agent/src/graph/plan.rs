@@ -153,6 +153,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         attempts: 0,
         polled: Value::Null,
         polls: 0,
+        questions: 0,
         source: String::new(),
         unfit: Vec::new(),
         edited: false,

@@ -274,6 +274,9 @@ pub struct PlannedCall {
     /// The name of its source, which alone makes it; empty where it was planned before that was kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
+    /// Number of questions of its tool that people have answered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub questions: u32,
     /// Why the arguments that people gave instead, and their answers to its tool, were not taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<String>,

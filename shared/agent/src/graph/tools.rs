@@ -367,6 +367,7 @@ impl Making<'_> {
         };
         // While it waited its server may have changed what it takes. What goes on elsewhere was made already.
         if call.polled.is_null()
+            && call.polls == 0
             && let Err(mistakes) = tool.check(&call.arguments)
         {
             let message =

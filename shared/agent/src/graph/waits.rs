@@ -12,7 +12,7 @@ use super::background;
 use super::entries::shown_arguments;
 use super::forms;
 use super::parts::AgentParts;
-use super::plan::invocation;
+use super::plan::{invocation, signal};
 use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
 use super::time::{asked_since, waiting};
 use crate::workspace::ApprovalPolicy;
@@ -285,18 +285,20 @@ pub(crate) enum PendingDue {
 pub(crate) fn pace(run: &AgentRun) -> Duration {
     let polls: u32 = run.calls.iter().map(|call| call.polls).fold(0, u32::saturating_add);
     let pending = with(run, |status| matches!(status, CallStatus::Pending { .. })).len();
+    let pending = u32::try_from(pending).unwrap_or(u32::MAX).max(1);
     match polls {
         0..20 => Duration::ZERO,
         20..60 => Duration::from_secs(10),
-        60..300 => Duration::from_secs(30),
-        _ => Duration::from_secs(60) * u32::try_from(pending).unwrap_or(u32::MAX).max(1),
+        60..300 => Duration::from_secs(10) * pending.max(3),
+        _ => Duration::from_secs(60) * pending,
     }
 }
 
-/// What is to be done at `now` about a call that is pending `since` then, where sources are asked at that `pace`.
+/// What is to be done at `now` about a call that is pending `since` then, where sources are asked at that `pace`: before its
+/// time is over in any case.
 pub(crate) fn due(pending: &Pending, pace: Duration, (since, now): (Option<Timestamp>, Timestamp)) -> PendingDue {
-    let next = pending.poll_after.map_or(Duration::MAX, |after| after.max(pace));
     let time = pending.timeout.unwrap_or(if pending.poll_after.is_some() { Duration::MAX } else { LONGEST_PENDING });
+    let next = pending.poll_after.map_or(Duration::MAX, |after| after.max(pace.min(time / 2)));
     let first = time.min(next);
     let waited = since.map_or(first, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
     if waited < first {
@@ -347,22 +349,24 @@ fn asked(
             Wait::votes(id, AgentRun::replies, answer, voters)
         }
     };
-    // Calls that go on elsewhere are waited for again behind it.
+    // Calls that go on elsewhere are waited for again behind it, and so may those be of which it asks.
+    let invocation = invocation()?;
     let outcomes = run.calls.iter().filter_map(|call| match &call.status {
         CallStatus::Pending { signal_id, .. } => Some(signal_id.clone()),
+        CallStatus::Uncertain { .. } | CallStatus::Asking { .. } => {
+            (call.polls > 0).then(|| signal(&invocation, run.steps, call))
+        }
         CallStatus::NeedsApproval
         | CallStatus::Ready { .. }
         | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Asking { .. }
         | CallStatus::Answered { .. } => None,
     });
     Ok(wait.keeping(outcomes).progress(run.steps))
 }
 
-/// Counts the beginnings of the calls of this step, and the answers about them that did not fit.
+/// Counts the beginnings of the calls of this step, the questions of their tools, and the answers about them that did not fit.
 fn attempts(run: &AgentRun) -> u32 {
-    let of = |call: &PlannedCall| call.attempts + u32::try_from(call.unfit.len()).unwrap_or(u32::MAX);
+    let of = |call: &PlannedCall| call.attempts + call.questions + u32::try_from(call.unfit.len()).unwrap_or(u32::MAX);
     run.calls.iter().map(of).sum()
 }
 

@@ -95,7 +95,7 @@ impl World {
         let compiled = agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("agents");
         let known = accepted.clone();
         let seen = move |commit: &Commit, outcome: &Result<(), CommitError>| {
-            if let (Ok(()), Some(InvocationWrite::Accept { paused })) = (outcome, &commit.invocation) {
+            if let (Ok(()), Some(InvocationWrite::Accept { paused, .. })) = (outcome, &commit.invocation) {
                 known.lock().expect("not poisoned").push(paused.invocation_id.clone());
             }
         };

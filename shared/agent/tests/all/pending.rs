@@ -9,6 +9,7 @@ use crate::runs::{MATTER, asleep, bed, bed_with, sender};
 use async_trait::async_trait;
 use dormouse::json;
 use dormouse_ports::SignalId;
+use dormouse_ports::model::CompletionRequest;
 use dormouse_ports::tool::{
     CallbackAddresses, Effect, InputRequest, Pending, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
@@ -231,4 +232,36 @@ fn an_outcome_that_comes_while_a_person_is_asked_about_another_call_is_taken() {
     bed.answer(&run, json!({ "decision": "answer", "content": {} })).unwrap();
     let state = bed.status(&run).completed();
     assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}", "looked up"]);
+}
+
+#[test]
+fn a_call_that_is_asked_for_more_seldom_is_asked_for_before_its_time_is_over() {
+    let (poll_after, timeout) = (Some(Duration::from_secs(5)), Some(Duration::from_secs(20)));
+    let polled = Pending { poll_after, timeout, state: json!("job"), ..Pending::default() };
+    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], move |_| Ok(ToolReply::Pending(polled.clone())));
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    bed.pass(Duration::from_secs(2 * 60 * 60));
+    assert!(bed.status(&run).is_asleep(), "{:?}", bed.status(&run));
+    let asked = tools.made().len();
+    assert!((700..900).contains(&asked), "each ten seconds: {asked}");
+}
+
+#[test]
+fn many_calls_that_are_asked_for_by_themselves_let_their_run_rest_between() {
+    let polled =
+        |after| Pending { poll_after: Some(Duration::from_secs(after)), state: json!("job"), ..Pending::default() };
+    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], move |call| {
+        let seconds = call.arguments["to"].as_str().map_or(5, |to| 3 + to.len() as u64);
+        Ok(ToolReply::Pending(polled(seconds)))
+    });
+    let model = ScriptedModel::new(|request: &CompletionRequest| {
+        let asked: Vec<_> = (0..8).map(|n| (format!("c{n}"), "x".repeat(n))).collect();
+        let asked: Vec<_> = asked.iter().map(|(id, to)| (id.as_str(), "send", json!({ "to": to }))).collect();
+        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
+    });
+    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    bed.pass(Duration::from_secs(2 * 60 * 60));
+    assert!(bed.status(&run).is_asleep(), "{:?}", bed.status(&run));
 }

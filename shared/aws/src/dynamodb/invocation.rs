@@ -17,7 +17,7 @@ use super::item::{
 };
 use super::keys::{
     ANSWERED, ANSWERS, ATTEMPTS, BEGUN_FOR, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE,
-    CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, RUNG, SK, TTL, WAKE,
+    CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK, TTL, WAKE,
     aside_lane_of, claim_lane_of,
 };
 use super::requests::Table;
@@ -37,6 +37,8 @@ const OUT_OF_TIME: &str = "(held_until <= :now OR held_until = :past OR (attribu
 
 /// The owner of a stored claim that no worker has: the payload is accepted, and the first that takes it over goes on.
 const UNCLAIMED_OWNER: &str = "";
+/// The same of work that a worker has looked at, and that waits for other work.
+const POSTPONED_OWNER: &str = "-";
 /// End of such a claim: it is over by every clock.
 const UNCLAIMED_UNTIL: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -81,7 +83,7 @@ impl InvocationItems {
 
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
-        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
+        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
         let found = self.table.get_items(&keys, Some(&attributes)).await?;
         keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
     }
@@ -171,7 +173,10 @@ pub(super) fn standing(item: &Item) -> Result<InvocationPhase, StoreError> {
         ERRORED if item.contains_key(CLAIM_LANE) => Ok(InvocationPhase::Aside),
         SUSPENDED => Ok(InvocationPhase::Asleep),
         RESUMING => Ok(match claim_end(item)? {
-            until if until == UNCLAIMED_UNTIL => InvocationPhase::Accepted { since: time(item, CLAIM_SINCE)? },
+            until if until == UNCLAIMED_UNTIL => InvocationPhase::Accepted {
+                since: time(item, CLAIM_SINCE)?,
+                postponed: optional_text(item, CLAIM_OWNER) == Some(POSTPONED_OWNER),
+            },
             until => InvocationPhase::Claimed { until },
         }),
         COMPLETED | ERRORED | CANCELED => Ok(InvocationPhase::Ended),
@@ -280,10 +285,14 @@ pub(super) fn progress_write(
     }
     // The same at every step, so that its place in the index stays.
     item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
+    item.insert(REACHED.to_owned(), number_value(paused.step));
     let put = ItemWrite::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
         ProgressFrom::Fresh => put.when(ABSENT),
-        ProgressFrom::Claimed(owner) => claimed(put, owner, paused.generation),
+        // An attempt of an earlier step that was given up as lost may still arrive.
+        ProgressFrom::Claimed(owner) => claimed(put, owner, paused.generation)
+            .when("attribute_not_exists(reached) OR reached <= :reached")
+            .with(":reached", number_value(paused.step)),
     })
 }
 
@@ -291,12 +300,14 @@ pub(super) fn progress_write(
 pub(super) fn accept_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
+    again_at: Option<Timestamp>,
     commit_id: AttributeValue,
 ) -> Result<ItemWrite, StoreError> {
     let mut item = base(paused, RESUMING, commit_id);
     encoder.pause(&mut item, paused)?;
-    set_unclaimed(encoder, &mut item, &Map::new())?;
-    item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
+    let nobody = again_at.map_or(UNCLAIMED_OWNER, |_| POSTPONED_OWNER);
+    set_holder(encoder, &mut item, (nobody, UNCLAIMED_UNTIL), &Map::new())?;
+    item.extend(in_lane(&paused.invocation_id, again_at.unwrap_or(paused.suspended_at)));
     Ok(ItemWrite::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
 }
 
@@ -465,14 +476,23 @@ fn unmoved(write: ItemWrite, paused: &PausedInvocation) -> ItemWrite {
     }
 }
 
-/// Gives a claim back; that of an invocation that has not begun becomes unclaimed.
-pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> ItemWrite {
+/// Gives a claim back; that of an invocation that has not begun becomes unclaimed, as if it was accepted `now` or `again_at`:
+/// behind those that nobody has looked at.
+pub(super) fn release_write(
+    id: &InvocationId,
+    generation: u64,
+    (owner, again_at): (&Owner, Option<Timestamp>),
+    (now, commit_id): (Timestamp, AttributeValue),
+) -> ItemWrite {
+    let nobody = again_at.map_or(UNCLAIMED_OWNER, |_| POSTPONED_OWNER);
     let key = Key::invocation(id);
     let update = if generation == BEFORE_FIRST_PAUSE {
-        let change = "SET claim_owner = :nobody, held_until = :over, commit_id = :commit ADD attempts :back";
+        let change = "SET claim_owner = :nobody, held_until = :over, claim_until = :since, commit_id = :commit \
+                      ADD attempts :back";
         ItemWrite::update(&key, change)
-            .with(":nobody", text_value(UNCLAIMED_OWNER))
+            .with(":nobody", text_value(nobody))
             .with(":over", time_value(UNCLAIMED_UNTIL))
+            .with(":since", time_value(again_at.unwrap_or(now)))
     } else {
         let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, held_until, claim_until, \
                       claim_lane, claim_payload ADD attempts :back";

@@ -33,6 +33,8 @@ pub(super) const WAKE: &str = "wake";
 pub(super) const ANSWERS: &str = "answers";
 pub(super) const ANSWERED: &str = "answered";
 pub(super) const RUNG: &str = "rung";
+/// Number of the step to which a worker has come.
+pub(super) const REACHED: &str = "reached";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
 /// End of the claim. Items of the first versions have it in [`CLAIM_SINCE`].
 pub(super) const CLAIM_UNTIL: &str = "held_until";

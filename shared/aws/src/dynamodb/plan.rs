@@ -153,8 +153,8 @@ impl<'a> Plan<'a> {
                 let change = invocation::progress_write(encoder, paused, from, claim.as_ref(), id)?;
                 self.change_invocation(&paused.invocation_id, change);
             }
-            InvocationWrite::Accept { paused } => {
-                let change = invocation::accept_write(encoder, paused, id)?;
+            InvocationWrite::Accept { paused, again_at } => {
+                let change = invocation::accept_write(encoder, paused, *again_at, id)?;
                 self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::Deliver { invocation_id, generation, answered, payload } => {
@@ -207,8 +207,9 @@ impl<'a> Plan<'a> {
                 let change = invocation::answer_write(encoder, paused, answer, id)?;
                 self.change_invocation(&paused.invocation_id, change);
             }
-            InvocationWrite::Release { invocation_id, generation, owner } => {
-                let change = invocation::release_write(invocation_id, *generation, owner, id);
+            InvocationWrite::Release { invocation_id, generation, owner, again_at } => {
+                let told = (owner, *again_at);
+                let change = invocation::release_write(invocation_id, *generation, told, (commit.now, id));
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::Keep { invocation_id, generation, owner, at_once } => {
@@ -299,10 +300,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The items with states that the commit writes. The invocation comes first: its pause shares blobs with its session.
+/// The items with states that the commit writes, or that may have the same. The invocation comes first: its pause shares blobs
+/// with its session, also where the session is not written.
 fn origin(commit: &Commit) -> BlobOrigin {
     let invocation = commit.invocation.as_ref().map(|write| Key::invocation(write.invocation_id()));
-    let session = commit.session.as_ref().map(|write| Key::session(&write.session_id));
+    let written = commit.session.as_ref().map(|write| &write.session_id);
+    let shared = || commit.invocation.as_ref()?.paused()?.session_id.as_ref();
+    let session = written.or_else(shared).map(Key::session);
     BlobOrigin { owners: invocation.into_iter().chain(session).collect(), now: commit.now }
 }
 

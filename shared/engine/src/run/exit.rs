@@ -269,7 +269,7 @@ impl Claimed {
 
     fn release(&self) -> InvocationWrite {
         let HeldClaim { generation, owner } = self.held();
-        InvocationWrite::Release { invocation_id: self.paused.invocation_id.clone(), generation, owner }
+        InvocationWrite::Release { invocation_id: self.paused.invocation_id.clone(), generation, owner, again_at: None }
     }
 
     async fn end(&self, engine: &Engine, commit: Commit) -> Result<(), CommitError> {

@@ -22,7 +22,7 @@ fn beginning(id: &str) -> PausedInvocation {
 }
 
 fn accept(id: &str) -> InvocationWrite {
-    InvocationWrite::Accept { paused: Box::new(beginning(id)) }
+    InvocationWrite::Accept { paused: Box::new(beginning(id)), again_at: None }
 }
 
 fn deliver(id: &str, generation: u64, payload: Map) -> InvocationWrite {
@@ -56,13 +56,40 @@ pub(super) async fn what_is_accepted_waits_for_whoever_comes_first(store: Store)
     assert_eq!(free(&store).await, ["i1"]);
     assert_eq!(all_pending(&store, None).await, [], "it does not sleep");
     let glances = store.glance(&["i1".into()]).await.expect("an answer");
-    let standing = InvocationPhase::Accepted { since: at(0) };
+    let standing = InvocationPhase::Accepted { since: at(0), postponed: false };
     assert_eq!(glances, [Some(InvocationSummary { generation: 0, standing })]);
     let taken = granted(store.claim(&takeover("i1", "first")).await.expect("an answer"));
     assert_eq!(taken.paused, beginning("i1"));
     let held = store.claim(&takeover("i1", "second")).await.expect("an answer");
     assert!(matches!(held, ClaimOutcome::Held { .. }), "{held:?}");
     assert_eq!(free(&store).await, [""; 0]);
+}
+
+pub(super) async fn what_waits_for_other_work_is_behind_what_does_not(store: Store) {
+    let later = Some(at(100));
+    let queued = InvocationWrite::Accept { paused: Box::new(beginning("queued")), again_at: later };
+    done(&store, "queued", queued).await;
+    let lost = PausedInvocation { suspended_at: at(9), ..beginning("lost") };
+    done(&store, "lost", InvocationWrite::Accept { paused: Box::new(lost), again_at: None }).await;
+    assert_eq!(free(&store).await, ["lost", "queued"]);
+    let standing = async |id: &str| {
+        let glances = store.glance(&[id.into()]).await.expect("an answer");
+        glances.into_iter().flatten().next().expect("it is there").standing
+    };
+    let waits = |since| InvocationPhase::Accepted { since, postponed: true };
+    assert_eq!(standing("queued").await, waits(at(100)));
+    granted(store.claim(&takeover("queued", "looks")).await.expect("whoever is called for it has it"));
+    let release = |again_at| InvocationWrite::Release {
+        invocation_id: "queued".into(),
+        generation: BEFORE_FIRST_PAUSE,
+        owner: "looks".into(),
+        again_at,
+    };
+    done(&store, "not-yet", release(Some(at(200)))).await;
+    assert_eq!(standing("queued").await, waits(at(200)));
+    granted(store.claim(&takeover("queued", "looks")).await.expect("and again"));
+    done(&store, "given-back", release(None)).await;
+    let InvocationPhase::Accepted { postponed: false, .. } = standing("queued").await else { panic!("it may begin") };
 }
 
 pub(super) async fn a_journal_accepts_work_together_with_all_else_or_not_at_all(store: Store) {
@@ -86,7 +113,7 @@ pub(super) async fn a_journal_accepts_work_together_with_all_else_or_not_at_all(
 pub(super) async fn work_is_found_in_the_order_of_its_acceptance(store: Store) {
     for (n, id) in ["c", "a", "b"].into_iter().enumerate() {
         let paused = PausedInvocation { suspended_at: at(i64::try_from(n).unwrap_or(0)), ..beginning(id) };
-        done(&store, id, InvocationWrite::Accept { paused: Box::new(paused) }).await;
+        done(&store, id, InvocationWrite::Accept { paused: Box::new(paused), again_at: None }).await;
     }
     granted(store.claim(&takeover("c", "dies")).await.expect("an answer"));
     granted(store.claim(&takeover("a", "lives")).await.expect("an answer"));
@@ -133,8 +160,12 @@ pub(super) async fn what_began_ends_like_any_other(store: Store) {
 pub(super) async fn what_is_given_back_before_it_began_waits_again(store: Store) {
     done(&store, "accept", accept("i1")).await;
     granted(store.claim(&takeover("i1", "worker")).await.expect("an answer"));
-    let release =
-        InvocationWrite::Release { invocation_id: "i1".into(), generation: BEFORE_FIRST_PAUSE, owner: "worker".into() };
+    let release = InvocationWrite::Release {
+        invocation_id: "i1".into(),
+        generation: BEFORE_FIRST_PAUSE,
+        owner: "worker".into(),
+        again_at: None,
+    };
     assert_eq!(free(&store).await, [""; 0]);
     done(&store, "release", release).await;
     assert_eq!(free(&store).await, ["i1"]);

@@ -57,7 +57,8 @@ pub(super) async fn an_attempt_that_is_given_back_or_left_does_not_count(store: 
     let held = store.claim(&takeover("c", 60)).await.expect("an answer");
     assert_eq!(held, ClaimOutcome::Held { until: at(120) }, "it is still claimed");
     assert_eq!(attempts(&store, &takeover("c", 120)).await, 2, "the first one died");
-    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner: "c".into() };
+    let release =
+        InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner: "c".into(), again_at: None };
     done(&store, "release", release).await;
     assert_eq!(attempts(&store, &claim_of("i1", "d", at(120))).await, 2);
 }
@@ -159,10 +160,14 @@ pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
         state: map(json!({ "question": 1 })).into(),
         ..PausedInvocation::before_first_pause("i1".into(), "support", at(0))
     };
-    done(&store, "accept", InvocationWrite::Accept { paused: Box::new(paused.clone()) }).await;
+    done(&store, "accept", InvocationWrite::Accept { paused: Box::new(paused.clone()), again_at: None }).await;
     assert_eq!(attempts(&store, &takeover("a", 1)).await, 1);
-    let release =
-        InvocationWrite::Release { invocation_id: "i1".into(), generation: BEFORE_FIRST_PAUSE, owner: "a".into() };
+    let release = InvocationWrite::Release {
+        invocation_id: "i1".into(),
+        generation: BEFORE_FIRST_PAUSE,
+        owner: "a".into(),
+        again_at: None,
+    };
     done(&store, "release", release).await;
     assert_eq!(attempts(&store, &takeover("b", 2)).await, 1, "it was given back");
     done(&store, "aside", put_aside(&paused, "b")).await;

@@ -68,7 +68,12 @@ pub(super) async fn whoever_resumes_a_canceled_invocation_writes_nothing(store: 
     refused(&store, "again", again(&pause("i1", 2, "s2"), "worker", &paused)).await;
     assert_eq!(signal(&store, "s2").await, None);
     let owner = Owner::from("worker");
-    refused(&store, "release", InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner }).await;
+    refused(
+        &store,
+        "release",
+        InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner, again_at: None },
+    )
+    .await;
     is_canceled(&store, "i1").await;
     let taken = store.claim(&claim_of("i1", "heir", at(1_000))).await.expect("the store answers");
     assert!(matches!(taken, ClaimOutcome::NotClaimable(_)), "a claim that ended is not taken over: {taken:?}");

@@ -115,7 +115,12 @@ pub(super) async fn a_later_pause_settles_an_earlier_one(store: Store) {
 pub(super) async fn a_released_claim_forgets_its_payload(store: Store) {
     sleep(&store, &pause("i1", 1, "s1")).await;
     claimed(&store, "i1", "first").await;
-    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner: Owner::from("first") };
+    let release = InvocationWrite::Release {
+        invocation_id: "i1".into(),
+        generation: 1,
+        owner: Owner::from("first"),
+        again_at: None,
+    };
     store.commit(&commit("release", None, Some(release))).await.expect("the claim is given back");
     let record = invocation(&store, "i1").await.expect("it sleeps on");
     assert_eq!(record.status, InvocationStatus::Suspended);

@@ -104,7 +104,7 @@ pub(super) async fn what_is_left_of_the_deadlines_survives_a_claim(store: Store)
     let record = claimed(&store, "i1", "worker").await;
     assert_eq!(record.paused, advanced(&paused));
     let owner = "worker".into();
-    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner };
+    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner, again_at: None };
     store.commit(&commit("release", None, Some(release))).await.expect("it sleeps again");
     pass(&store, "second", &record.paused).await.expect("the next one is passed");
     let record = claimed(&store, "i1", "another").await;

@@ -171,7 +171,7 @@ pub(super) async fn a_released_claim_keeps_the_answers(store: Store) {
     note(&store, "first", &paused, "a").await.expect("it is noted");
     granted(store.claim(&claim_knowing("worker", Some(1))).await.expect("the store answers"));
     let owner = Owner::from("worker");
-    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner };
+    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner, again_at: None };
     store.commit(&commit("release", None, Some(release))).await.expect("it sleeps on");
     note(&store, "second", &answered(&paused, &["a"]), "b").await.expect("it is noted");
     let record = invocation(&store, "i1").await.expect("it sleeps on");

@@ -16,7 +16,7 @@ fn fail(paused: &PausedInvocation, owner: Option<&str>) -> InvocationWrite {
 }
 
 fn release(id: &str, owner: &str) -> InvocationWrite {
-    InvocationWrite::Release { invocation_id: id.into(), generation: 1, owner: Owner::from(owner) }
+    InvocationWrite::Release { invocation_id: id.into(), generation: 1, owner: Owner::from(owner), again_at: None }
 }
 
 async fn refused(store: &Store, id: &str, write: InvocationWrite) {

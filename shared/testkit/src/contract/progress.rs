@@ -55,6 +55,21 @@ pub(super) async fn a_step_is_where_the_next_worker_goes_on(store: Store) {
     assert_eq!(all_pending(&store, None).await, []);
 }
 
+pub(super) async fn a_step_that_arrives_behind_the_next_one_is_refused(store: Store) {
+    let paused = pause("i1", 1, "s1");
+    sleep(&store, &paused).await;
+    granted(store.claim(&claim_of("i1", "a", at(0))).await.expect("an answer"));
+    let reached = |step| PausedInvocation { step, ..further(&paused, step) };
+    let step = |step| progress(&reached(step), ProgressFrom::Claimed("a".into()), Some(claim("a", 60)));
+    for number in [11, 12] {
+        store.commit(&commit(&format!("step-{number}"), None, Some(step(number)))).await.expect("it is written");
+    }
+    let late = store.commit(&commit("given-up", None, Some(step(11)))).await;
+    assert!(matches!(late, Err(CommitError::InvocationConflict)), "{late:?}");
+    assert_same(&invocation(&store, "i1").await.expect("it is there").paused.state, &reached(12).state);
+    store.commit(&commit("step-13", None, Some(step(13)))).await.expect("and the next one is written");
+}
+
 pub(super) async fn a_step_may_leave_the_rest_to_another_worker(store: Store) {
     let paused = pause("i1", 1, "s1");
     sleep(&store, &paused).await;

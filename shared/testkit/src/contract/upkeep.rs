@@ -51,8 +51,12 @@ pub(super) async fn only_claims_that_are_out_of_time_are_dead(store: Store) {
     for id in ["first", "second", "given-back", "ended"] {
         claimed(&store, id, "worker").await;
     }
-    let release =
-        InvocationWrite::Release { invocation_id: "given-back".into(), generation: 1, owner: "worker".into() };
+    let release = InvocationWrite::Release {
+        invocation_id: "given-back".into(),
+        generation: 1,
+        owner: "worker".into(),
+        again_at: None,
+    };
     store.commit(&commit("release", None, Some(release))).await.expect("it is given back");
     let end = complete(&pause("ended", 1, "ended"), "worker", Map::new());
     store.commit(&commit("end", None, Some(end))).await.expect("it completes");

@@ -42,7 +42,13 @@ impl Tables {
                 self.check_absent(&paused.invocation_id)
             }
             InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), .. } => {
-                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
+                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))?;
+                match self.invocations.get(&paused.invocation_id) {
+                    Some(now) if now.paused.under_way && now.paused.step > paused.step => {
+                        Err(CommitError::InvocationConflict)
+                    }
+                    Some(_) | None => Ok(()),
+                }
             }
             InvocationWrite::Complete { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
@@ -56,7 +62,7 @@ impl Tables {
             InvocationWrite::Answer { paused, .. } => self.check_answers(paused),
             InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
             InvocationWrite::CancelBeforeStart { invocation_id, .. } => self.check_absent(invocation_id),
-            InvocationWrite::Accept { paused } | InvocationWrite::Conclude { paused, .. } => {
+            InvocationWrite::Accept { paused, .. } | InvocationWrite::Conclude { paused, .. } => {
                 self.check_absent(&paused.invocation_id)
             }
             InvocationWrite::Deliver { invocation_id, generation, answered, .. } => {
@@ -67,7 +73,7 @@ impl Tables {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
             }
             InvocationWrite::Retry { paused } => self.check_aside(paused),
-            InvocationWrite::Release { invocation_id, generation, owner }
+            InvocationWrite::Release { invocation_id, generation, owner, .. }
             | InvocationWrite::Keep { invocation_id, generation, owner, .. }
             | InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
@@ -146,6 +152,13 @@ impl Tables {
         self.put(paused.clone(), InvocationStatus::Accepted { payload: Map::new() });
     }
 
+    /// What was accepted at `since` counts as accepted from `again_at` on, where it waits for other work.
+    fn look_again(&mut self, id: &InvocationId, since: Timestamp, again_at: Option<Timestamp>) {
+        self.accepted.insert(id.clone(), again_at.unwrap_or(since));
+        self.postponed.remove(id);
+        self.postponed.extend(again_at.map(|_| id.clone()));
+    }
+
     fn apply(&mut self, commit: &Commit) {
         commit.journal.accepts.iter().for_each(|paused| self.accept(paused));
         if let Some(write) = &commit.session {
@@ -161,7 +174,10 @@ impl Tables {
                 let ahead = PausedInvocation::canceled_ahead(invocation_id.clone(), commit.now);
                 self.put(ahead, InvocationStatus::Canceled(cancellation.clone()));
             }
-            Some(InvocationWrite::Accept { paused }) => self.accept(paused),
+            Some(InvocationWrite::Accept { paused, again_at }) => {
+                self.accept(paused);
+                self.look_again(&paused.invocation_id, paused.suspended_at, *again_at);
+            }
             Some(InvocationWrite::Deliver { invocation_id, payload, .. }) => {
                 self.accepted.insert(invocation_id.clone(), commit.now);
                 self.stand(invocation_id, InvocationStatus::Accepted { payload: payload.clone() });
@@ -194,7 +210,8 @@ impl Tables {
                     claim.attempts = left;
                 }
             }
-            Some(InvocationWrite::Release { invocation_id, generation: BEFORE_FIRST_PAUSE, .. }) => {
+            Some(InvocationWrite::Release { invocation_id, generation: BEFORE_FIRST_PAUSE, again_at, .. }) => {
+                self.look_again(invocation_id, commit.now, *again_at);
                 self.survived(invocation_id);
                 self.stand(invocation_id, InvocationStatus::Accepted { payload: Map::new() });
             }

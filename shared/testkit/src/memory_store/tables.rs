@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use dormouse_ports::{
     InvocationId, InvocationRecord, Map, ParkedRow, PendingRow, RuleEntry, ShapeId, SignalId, SignalState,
@@ -19,6 +19,8 @@ pub(super) struct Tables {
     pub(super) attempts: BTreeMap<InvocationId, u32>,
     /// Instant at which the payload of each invocation was accepted.
     pub(super) accepted: BTreeMap<InvocationId, Timestamp>,
+    /// Those of them that a worker has looked at, and that wait for other work.
+    pub(super) postponed: BTreeSet<InvocationId>,
     /// Instant at which each invocation was put aside, and the payload that counted.
     pub(super) aside: BTreeMap<InvocationId, (Timestamp, Map)>,
     pub(super) signals: BTreeMap<SignalId, SignalState>,

@@ -21,7 +21,7 @@ pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> InvocationSu
         InvocationStatus::Suspended => InvocationPhase::Asleep,
         InvocationStatus::Accepted { .. } => {
             let since = tables.accepted.get(&record.paused.invocation_id).copied().unwrap_or_default();
-            InvocationPhase::Accepted { since }
+            InvocationPhase::Accepted { since, postponed: tables.postponed.contains(&record.paused.invocation_id) }
         }
         InvocationStatus::Resuming(claim) => InvocationPhase::Claimed { until: claim.until },
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {

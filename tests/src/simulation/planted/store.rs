@@ -178,7 +178,7 @@ impl LyingStore {
         {
             let invocation_id = request.invocation_id.clone();
             let owner = claim.owner;
-            let write = InvocationWrite::Release { invocation_id, generation, owner };
+            let write = InvocationWrite::Release { invocation_id, generation, owner, again_at: None };
             let _ = self.inner.commit(&alone(format!("forget-{}", request.owner), request.now, write)).await;
         }
     }
@@ -240,7 +240,8 @@ impl LyingStore {
         let _ = self.inner.claim(&request("nobody", None)).await;
         let invocation_id = id.clone();
         let generation = paused.generation;
-        let write = InvocationWrite::Release { invocation_id, generation, owner: Owner::from("nobody") };
+        let write =
+            InvocationWrite::Release { invocation_id, generation, owner: Owner::from("nobody"), again_at: None };
         let _ = self.inner.commit(&alone(format!("lost-{id}"), now, write)).await;
         let _ = self.inner.claim(&request("nobody", Some(Map::new()))).await;
     }
@@ -265,7 +266,7 @@ impl LyingStore {
         let invocation_id = paused.invocation_id.clone();
         let generation = paused.generation;
         self.inner.commit(&blind).await?;
-        let write = InvocationWrite::Release { invocation_id, generation, owner };
+        let write = InvocationWrite::Release { invocation_id, generation, owner, again_at: None };
         self.inner.commit(&alone(format!("{}-asleep", commit.id), commit.now, write)).await
     }
 }
