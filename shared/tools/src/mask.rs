@@ -12,9 +12,28 @@ use crate::text::encode;
 
 /// Characters of the shortest secret that is looked for: a shorter one stands in everything.
 const SHORTEST: usize = 4;
-/// Words of a JSON Schema whose text is no prose: names of fields and types, and what validators read.
-const STRUCTURE: &[&str] =
-    &["$anchor", "$dynamicRef", "$id", "$ref", "$schema", "contentEncoding", "format", "pattern", "required", "type"];
+/// Keywords of JSON Schema whose values are no prose: names of fields and types, what validators read, and values that are
+/// sent back as they are.
+const STRUCTURE: &[&str] = &[
+    "$anchor",
+    "$dynamicAnchor",
+    "$dynamicRef",
+    "$id",
+    "$ref",
+    "$schema",
+    "const",
+    "contentEncoding",
+    "contentMediaType",
+    "default",
+    "dependentRequired",
+    "enum",
+    "format",
+    "pattern",
+    "required",
+    "type",
+];
+/// Keywords of JSON Schema under which each name has a schema.
+const NAMED: &[&str] = &["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 
 /// Secrets that were looked up, and that nobody is to read in what comes of it.
 #[derive(Clone, Default)]
@@ -71,22 +90,31 @@ impl Mask {
         output.with_texts(&|text| self.text(text))
     }
 
-    /// `schema` without the secrets in what it says. Names of fields, and all that gives it its structure, stay as they are.
+    /// `schema` without the secrets in what it says. Names of fields, the values that it allows, and all that gives it its
+    /// structure stay as they are.
     pub(crate) fn schema(&self, schema: Map) -> Map {
-        let knows_nothing = self.known().is_empty();
-        let said = |(name, value): (String, Value)| {
-            let value = self.said(&name, value);
-            (name, value)
+        if self.known().is_empty() {
+            return schema;
+        }
+        let said = |(keyword, value): (String, Value)| {
+            let value = match value {
+                value if STRUCTURE.contains(&keyword.as_str()) => value,
+                Value::Object(schemas) if NAMED.contains(&keyword.as_str()) => {
+                    schemas.into_iter().map(|(name, schema)| (name, self.said(schema))).collect()
+                }
+                value => self.said(value),
+            };
+            (keyword, value)
         };
-        if knows_nothing { schema } else { schema.into_iter().map(said).collect() }
+        schema.into_iter().map(said).collect()
     }
 
-    fn said(&self, name: &str, value: Value) -> Value {
+    /// What a schema says at a keyword, or a schema.
+    fn said(&self, value: Value) -> Value {
         match value {
-            Value::String(text) if STRUCTURE.contains(&name) => Value::String(text),
             Value::String(text) => Value::String(self.text(text)),
-            Value::Array(values) => values.into_iter().map(|value| self.said(name, value)).collect(),
-            Value::Object(fields) => Value::Object(self.schema(fields)),
+            Value::Array(values) => values.into_iter().map(|value| self.said(value)).collect(),
+            Value::Object(schema) => Value::Object(self.schema(schema)),
             other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
         }
     }
@@ -160,10 +188,11 @@ mod tests {
     fn a_question_is_without_secrets_and_keeps_its_structure() {
         let mask = mask(&["hush", "object"]);
         let schema = |said: &str| {
+            let named = serde_json::json!({ "title": said, "const": "hush" });
             let hush = serde_json::json!({ "type": "object", "required": ["hush"], "properties": { "hush": {
-                "type": ["object", "null"], "title": said, "description": said, "default": { "hush": [said] },
-                "enum": [said, 1], "pattern": "^hush$",
-            }}});
+                "type": ["object", "null"], "title": said, "description": said, "default": { "hush": ["a hush"] },
+                "enum": ["a hush", 1], "pattern": "^hush$", "anyOf": [named], "examples": [said],
+            }, "enum": named, "properties": named }});
             hush.as_object().cloned().expect("an object")
         };
         let state = serde_json::json!("hush");

@@ -43,6 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_without_tools", no_tools),
         trial("trouble::a_key_that_is_sent_and_never_shown", keyed),
         trial("trouble::a_secret_that_a_server_repeats_of_its_tools", repeats),
+        trial("trouble::a_secret_that_is_a_value_of_a_parameter", allows),
         trial("trouble::an_authorization_that_is_missing", unauthorized),
         trial("trouble::an_access_token_that_expires", token),
         trial("trouble::a_refresh_token_that_is_replaced", rotated),
@@ -430,7 +431,7 @@ async fn keyed() {
 
 /// What a server says of its tools is without the secrets that it was sent.
 async fn repeats() {
-    let key = |said: &str| json!({ "type": "string", "description": said, "default": said });
+    let key = |said: &str| json!({ "type": "string", "description": said });
     let host = scripted(move |method| {
         let schema = json!({ "type": "object", "properties": { "key": key("as s3cret") }, "required": ["key"] });
         let tool = json!({ "name": "a", "title": "A s3cret", "description": "with s3cret", "inputSchema": schema });
@@ -443,6 +444,19 @@ async fn repeats() {
     assert_eq!((spec.title.as_deref(), spec.description.as_str()), (Some("A [secret]"), "with [secret]"));
     assert_eq!(spec.input_schema["properties"]["key"], key("as [secret]"));
     assert_eq!(spec.input_schema["required"], json!(["key"]));
+}
+
+/// What a tool takes is told as it is: another value would be refused, and be sent to no use.
+async fn allows() {
+    let org = |said: &str| json!({ "enum": ["s3cret", "x"], "default": "s3cret", "description": said });
+    let host = scripted(move |method| {
+        let schema = json!({ "type": "object", "properties": { "org": org("as s3cret") } });
+        (method == "tools/list").then(|| json!({ "tools": [{ "name": "a", "inputSchema": schema }] }))
+    })
+    .await;
+    let (server, _) = server(http(&host.url).header("x-org", template("${secrets.org}")).expect("a header"));
+    let listed = server.list().await.expect("a list");
+    assert_eq!(listed.first().expect("a tool").input_schema["properties"]["org"], org("as [secret]"));
 }
 
 async fn unauthorized() {
