@@ -168,10 +168,7 @@ impl FetchClient {
         response: FetchResponse,
         in_session: bool,
     ) -> Result<Posted, HttpFault> {
-        let id = match message {
-            JsonRpcMessage::Request(request) => Some(&request.id),
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Notification(_) | JsonRpcMessage::Error(_) => None,
-        };
+        let id = id_of(message);
         match response.status {
             202 | 204 => return Ok(Posted::Accepted),
             404 if in_session => return Err(StreamableHttpError::SessionExpired),
@@ -232,8 +229,9 @@ impl FetchClient {
             return Err(HttpFailure::Redirect { status, location }.into());
         }
         let body = whole(response, MOST_SHOWN * 32).await.unwrap_or_default();
+        let id = id_of(message);
         let told = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
-            Ok(JsonRpcMessage::Error(error)) if in_session && status == 400 && knows_no_session(&error) => {
+            Ok(JsonRpcMessage::Error(error)) if in_session && status == 400 && knows_no_session(&error, id) => {
                 return Err(StreamableHttpError::SessionExpired);
             }
             Ok(JsonRpcMessage::Error(error)) => Some(error.error),
@@ -252,13 +250,27 @@ impl FetchClient {
     }
 }
 
+/// The id by which `message` is answered, if it is.
+fn id_of(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Request(request) => Some(&request.id),
+        JsonRpcMessage::Response(_) | JsonRpcMessage::Notification(_) | JsonRpcMessage::Error(_) => None,
+    }
+}
+
 /// Codes with which servers refuse a request as a whole.
 const OF_NO_REQUEST: [ErrorCode; 2] = [ErrorCode(-32000), ErrorCode(-32001)];
 
-/// True if a server refuses a request of a session since it does not know that: not each of them answers with 404.
-fn knows_no_session(error: &JsonRpcError) -> bool {
-    let is_of_none = error.id.is_none() && OF_NO_REQUEST.contains(&error.error.code);
-    is_of_none || error.error.message.to_ascii_lowercase().contains("session")
+/// True if a server refuses a request of a session since it does not know that: not each of them answers with 404. What is
+/// an answer to the request `id` by another code may be about a parameter of it.
+fn knows_no_session(error: &JsonRpcError, id: Option<&RequestId>) -> bool {
+    let code = error.error.code;
+    if error.id.is_none() && OF_NO_REQUEST.contains(&code) {
+        return true;
+    }
+    let is_answer = error.id.is_some() && error.id.as_ref() == id;
+    let is_of_whole = OF_NO_REQUEST.contains(&code) || code == ErrorCode::INVALID_REQUEST;
+    (!is_answer || is_of_whole) && error.error.message.to_ascii_lowercase().contains("session")
 }
 
 impl StreamableHttpClient for FetchClient {

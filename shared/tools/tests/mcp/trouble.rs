@@ -189,14 +189,22 @@ async fn forgets() {
 /// Some servers answer what belongs to a conversation that they do not know with 400, and say why in words.
 async fn forgets_in_other_words() {
     for (code, message, id, is_told) in [
-        (-32000, "Bad Request: Server not initialized", Value::Null, true),
-        (-32600, "Bad Request: No valid Session ID provided", json!("server-error"), true),
-        (-32600, "Bad Request: the header `x-key` is missing", Value::Null, false),
+        (-32000, "Bad Request: Server not initialized", Some(Value::Null), true),
+        (-32600, "Bad Request: No valid Session ID provided", Some(json!("server-error")), true),
+        (-32600, "Bad Request: the header `x-key` is missing", Some(Value::Null), false),
+        // With the id of the request.
+        (-32001, "Session not found", None, true),
+        (-32602, "`session_id` must be a UUID", None, false),
     ] {
         let refusing = move |request: Request, next: Next| {
-            let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
+            let id = id.clone();
             async move {
-                let response = next.run(request).await;
+                let (parts, body) = request.into_parts();
+                let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let response = next.run(Request::from_parts(parts, body.into())).await;
+                let id = id.unwrap_or_else(|| sent["id"].clone());
+                let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
                 match response.status() {
                     StatusCode::NOT_FOUND => (StatusCode::BAD_REQUEST, axum::Json(error)).into_response(),
                     _ => response,
@@ -214,8 +222,12 @@ async fn forgets_in_other_words() {
             assert_eq!(text(answer).lines().next(), Some("Nobody: decline"), "{message}");
             assert_eq!(second.peer.seen(), ["ask began", "Nobody: decline"], "the call was made once");
         } else {
-            let refused = output(answer);
-            assert!(refused.is_error && second.peer.seen().is_empty(), "{refused:?}");
+            let is_refused = match &answer {
+                Ok(ToolReply::Done(output)) => output.is_error,
+                Ok(ToolReply::Pending(_) | ToolReply::InputRequired(_)) => false,
+                Err(error) => error.kind == ToolErrorKind::InvalidArguments && error.message.contains(message),
+            };
+            assert!(is_refused && second.peer.seen().is_empty(), "{message}: {answer:?}");
         }
     }
 }
