@@ -336,8 +336,8 @@ async fn list_of(
     part: &ToolPart,
     limit: Option<Duration>,
 ) -> (Result<Vec<ToolSpec>, ToolError>, Vec<(String, String)>) {
-    let listed = async { (part.source.list().await, part.source.left_out().await) };
-    let Some(limit) = limit else { return listed.await };
+    let Some(limit) = limit else { return (part.source.list().await, part.source.left_out().await) };
+    let listed = async { (part.source.list_briefly().await, part.source.left_out().await) };
     match select(pin!(listed), pin!(parts.clock.sleep(limit))).await {
         Either::Left((listed, _)) => listed,
         Either::Right(_) => {

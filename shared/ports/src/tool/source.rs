@@ -17,6 +17,15 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
     /// [`ToolError`] when the list cannot be had. The caller goes on without this source, and says so.
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError>;
 
+    /// The same for who only shows them and gives up soon. A source for which such a caller waited in vain may refuse the next
+    /// one at once; who needs the list is not told of that.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    async fn list_briefly(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.list().await
+    }
+
     /// The tools of the last list that cannot be offered, by their names, each with the reason.
     async fn left_out(&self) -> Vec<(String, String)> {
         Vec::new()

@@ -40,8 +40,8 @@ const MOST_ROUNDS: u32 = 8;
 /// wait for it.
 const REST: Duration = Duration::from_secs(60);
 
-/// How long an address has to keep those waiting who ask for its list, and give up, to rest as well: a little less than
-/// who only shows lists waits. A process may have to be installed first.
+/// How long an address has to keep those waiting who ask for its list, and give up, to rest for those who only show it: a
+/// little less than they wait. A process may have to be installed first.
 const IN_VAIN: Duration = Duration::from_secs(8);
 
 /// The tools of one MCP server. The conversation begins with the first request and is begun again when it was lost; a
@@ -61,20 +61,36 @@ pub struct McpServer {
     late: Mutex<Option<Late>>,
 }
 
-type Late = (Instant, ToolError);
+/// A list that was waited for in vain.
+struct Late {
+    at: Instant,
+    error: ToolError,
+    /// True if others may have the time for it: it is late for who only shows it.
+    is_brief: bool,
+}
+
+impl Late {
+    fn rests(&self, briefly: bool) -> bool {
+        self.at.elapsed() < REST && (briefly || !self.is_brief)
+    }
+}
 
 /// The wait for a list, which nobody else asks for meanwhile.
 struct ListWait<'s> {
     late: MutexGuard<'s, Option<Late>>,
     /// When it began; `None` once it is over, and where it does not matter how long it is.
     since: Option<Instant>,
+    /// The time that the server has for its list.
+    limit: Duration,
 }
 
 impl ListWait<'_> {
     fn over(mut self, listed: &Result<Arc<Vec<ToolSpec>>, ToolError>) {
         self.since = None;
         *self.late = match listed {
-            Err(error) if error.kind == ToolErrorKind::TimedOut => Some((Instant::now(), error.clone())),
+            Err(error) if error.kind == ToolErrorKind::TimedOut => {
+                Some(Late { at: Instant::now(), error: error.clone(), is_brief: false })
+            }
             Ok(_) | Err(_) => None,
         };
     }
@@ -84,7 +100,7 @@ impl Drop for ListWait<'_> {
     fn drop(&mut self) {
         if let Some(waited) = self.since.map(|since| since.elapsed()).filter(|waited| *waited >= IN_VAIN) {
             let error = too_slow("list its tools", Duration::from_secs(waited.as_secs()));
-            *self.late = Some((Instant::now(), error));
+            *self.late = Some(Late { at: Instant::now(), error, is_brief: waited < self.limit });
         }
     }
 }
@@ -215,17 +231,18 @@ impl McpServer {
         }
     }
 
-    /// The tools, asked for where they are not known or have changed. A server that was late rests first.
-    async fn specs(&self) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
+    /// The tools, asked for where they are not known or have changed. A server that was late rests first; one that was so
+    /// only for those who ask `briefly` is asked by the others.
+    async fn specs(&self, briefly: bool) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
         let late = self.late.lock().await;
-        if let Some((_, error)) = late.as_ref().filter(|(at, _)| at.elapsed() < REST) {
+        if let Some(Late { error, .. }) = late.as_ref().filter(|late| late.rests(briefly)) {
             return Err(error.clone());
         }
         let since = match &self.config.transport {
             McpTransport::Http { .. } => Some(Instant::now()),
             McpTransport::Stdio { .. } => None,
         };
-        let wait = ListWait { late, since };
+        let wait = ListWait { late, since, limit: self.config.connect_timeout };
         let specs = self.asked_specs().await;
         wait.over(&specs);
         specs
@@ -286,7 +303,7 @@ impl McpServer {
         let known = self.listed.lock().await.as_ref().filter(|known| known.changes == changes).map(|l| l.specs.clone());
         let specs = match known {
             Some(specs) => specs,
-            None => self.specs().await?,
+            None => self.specs(false).await?,
         };
         let spec = specs.iter().find(|spec| spec.name == name).cloned();
         spec.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, format!("it has no tool `{name}` now")))
@@ -411,6 +428,12 @@ impl McpServer {
         ToolReply::Done(output)
     }
 
+    /// The tools as they are offered, for who asks `briefly` or needs them.
+    async fn shown(&self, briefly: bool) -> Result<Vec<ToolSpec>, ToolError> {
+        let specs = self.specs(briefly).await.map_err(|error| self.masked(error))?;
+        Ok(specs.iter().map(|spec| self.offered(spec.clone())).collect())
+    }
+
     /// `spec` as it is offered: without secrets in what it says.
     fn offered(&self, spec: ToolSpec) -> ToolSpec {
         ToolSpec {
@@ -472,8 +495,11 @@ impl ToolSource for McpServer {
     }
 
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
-        let specs = self.specs().await.map_err(|error| self.masked(error))?;
-        Ok(specs.iter().map(|spec| self.offered(spec.clone())).collect())
+        self.shown(false).await
+    }
+
+    async fn list_briefly(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.shown(true).await
     }
 
     async fn left_out(&self) -> Vec<(String, String)> {
@@ -528,6 +554,8 @@ impl ToolSource for McpServer {
 #[cfg(test)]
 mod tests {
     use dormouse_ports::{FetchError, FetchRequest, FetchResponse, Template};
+    use futures::{StreamExt, stream};
+    use serde_json::json;
 
     use super::*;
 
@@ -541,18 +569,70 @@ mod tests {
         }
     }
 
+    /// Lists one tool, and takes its time for that.
+    struct Slow(Duration);
+
+    #[async_trait]
+    impl Fetch for Slow {
+        async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+            let sent: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            let result = match sent["method"].as_str() {
+                Some("initialize") => {
+                    let server = json!({ "name": "slow", "version": "1" });
+                    json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": server })
+                }
+                Some("tools/list") => {
+                    tokio::time::sleep(self.0).await;
+                    json!({ "tools": [{ "name": "a", "inputSchema": {} }] })
+                }
+                Some(_) | None => Value::Null,
+            };
+            let status = match (&result, sent.get("id")) {
+                (Value::Null, Some(_)) => 400,
+                (Value::Null, None) if sent.is_null() => 405,
+                (Value::Null, None) => 202,
+                _ => 200,
+            };
+            let body = json!({ "jsonrpc": "2.0", "id": sent["id"], "result": result }).to_string();
+            let body = if status == 200 { body } else { String::new() };
+            let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+            Ok(FetchResponse { status, headers, body: stream::iter([Ok(body.into_bytes())]).boxed() })
+        }
+    }
+
+    fn server(fetch: impl Fetch + 'static) -> McpServer {
+        let config = McpConfig::http("docs", Template::parse("http://h/mcp").expect("a template"));
+        McpServer::new(config, Arc::new(fetch), Values::none(), NoticeListener::default())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_list_that_is_waited_for_in_vain_is_late_though_nobody_waits_any_more() {
-        let config = McpConfig::http("docs", Template::parse("http://h/mcp").expect("a template"));
-        let server = McpServer::new(config, Arc::new(Silence), Values::none(), NoticeListener::default());
-        timeout(Duration::from_secs(10), server.list()).await.expect_err("it says nothing");
+        let server = server(Silence);
+        timeout(Duration::from_secs(10), server.list_briefly()).await.expect_err("it says nothing");
         let began = Instant::now();
-        let error = server.list().await.expect_err("it rests");
+        let error = server.list_briefly().await.expect_err("it rests");
         assert_eq!((error.kind, began.elapsed()), (ToolErrorKind::TimedOut, Duration::ZERO), "{error}");
         tokio::time::sleep(REST).await;
-        timeout(Duration::from_secs(1), server.list()).await.expect_err("it says nothing");
+        timeout(Duration::from_secs(1), server.list_briefly()).await.expect_err("it says nothing");
         let began = Instant::now();
-        server.list().await.expect_err("it is asked");
+        server.list_briefly().await.expect_err("it is asked");
         assert!(!began.elapsed().is_zero(), "who gives up at once knows nothing of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_needs_a_list_has_the_time_for_it_though_others_gave_up() {
+        let slow = server(Slow(Duration::from_secs(12)));
+        let (looked, listed) = tokio::join!(timeout(Duration::from_secs(10), slow.list_briefly()), slow.list());
+        looked.expect_err("it gives up");
+        assert_eq!(listed.expect("a list").len(), 1);
+        assert_eq!(slow.list_briefly().await.expect("what is known now").len(), 1);
+        let silent = server(Silence);
+        timeout(Duration::from_secs(10), silent.list_briefly()).await.expect_err("it says nothing");
+        let began = Instant::now();
+        silent.list().await.expect_err("it says nothing");
+        assert!(began.elapsed() >= silent.config.connect_timeout, "it is asked");
+        let began = Instant::now();
+        let error = silent.list().await.expect_err("it rests");
+        assert_eq!((error.kind, began.elapsed()), (ToolErrorKind::TimedOut, Duration::ZERO), "{error}");
     }
 }
