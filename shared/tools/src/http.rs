@@ -95,7 +95,7 @@ impl ToolSource for HttpTools {
         }
     }
 
-    fn masked(&self, output: ToolOutput) -> ToolOutput {
+    fn masked(&self, _: &str, output: ToolOutput) -> ToolOutput {
         self.mask.output(output)
     }
 }

@@ -8,11 +8,14 @@ use async_trait::async_trait;
 use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, ToolPart, graph};
 use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
+use dormouse_ports::SignalId;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, FinishReason, Message,
     ModelError, ModelErrorCategory, ModelProvider, Response, StartedJob,
 };
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::tool::{
+    CallbackAddresses, Effect, Pending, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec,
+};
 use dormouse_receipts::canonical;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -601,6 +604,62 @@ impl ToolSource for Server {
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
         self.0.clone()?.call(call).await
     }
+}
+
+/// Calls of a box that end later, and what stands in their outcomes as a secret.
+#[derive(Debug)]
+struct Discreet(Arc<Toolbox>);
+
+#[async_trait]
+impl ToolSource for Discreet {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.0.list().await
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        self.0.call(call).await
+    }
+
+    fn masked(&self, _: &str, output: ToolOutput) -> ToolOutput {
+        output.with_texts(&|text| text.replace("hush", "[secret]"))
+    }
+}
+
+/// Addresses with the same token for all.
+struct OneToken;
+
+impl CallbackAddresses for OneToken {
+    fn address(&self, signal_id: &SignalId) -> Option<String> {
+        Some(format!("https://d.example/signals/{signal_id}?token=t0-ken_1"))
+    }
+
+    fn is_token(&self, _: &SignalId, text: &str) -> bool {
+        text == "t0-ken_1"
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_tool_told_a_secret_later_is_replayed_without_it() {
+    let model = ScriptedModel::new(|request| Ok(looks_once(request)));
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Pending(Pending::default())));
+    let outside = (model.clone(), tools.clone());
+    let helper = Agent::new(move |outside| {
+        let source = Arc::new(Discreet(tools.clone()));
+        let matter = "policy: {approval: {external: []}}";
+        let mut parts = parts(matter, model.clone(), source, outside.clock.clone());
+        parts.callbacks = Some(Arc::new(OneToken));
+        graph(parts)
+    });
+    let (world, session) = world(&[("helper", helper)]).await;
+    let task = run(&world, &session, "look").await;
+    world.callback(text(&task["id"]), json!({ "said": "hush", "sent to": "/x?token=t0-ken_1" })).await;
+    world.work().await;
+    let task = world.get(&path_of(&task)).await;
+    assert_eq!(results(&outside.0.last()), [r#"{"said":"[secret]","sent to":"/x?token=[secret]"}"#]);
+    ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    let told = json!([replay, events(&world, &path_of(&replay)).await]).to_string();
+    assert!(!told.contains("hush") && !told.contains("t0-ken_1"), "{told}");
 }
 
 #[tokio::test]

@@ -316,7 +316,7 @@ fn reported(call: &PlannedCall, status: &CallStatus, reply: &Reply) -> Result<()
 const TO_FIND: Duration = Duration::from_secs(1);
 
 /// What is told of a call that happened, where that is all that is known.
-const HAPPENED: &str = "the call happened, says a person who looked; its output is not known";
+pub(super) const HAPPENED: &str = "the call happened, says a person who looked; its output is not known";
 
 /// What is next for a `call` that was in doubt.
 fn certainty(parts: &AgentParts, step: u64, call: &mut PlannedCall, reply: &Reply) -> Result<CallStatus, NodeError> {
@@ -417,7 +417,7 @@ async fn outcome(
     let Some(tool) = tools.made(call, pending.as_ref()) else { return output };
     let source = &tool.part.source;
     select(source.recall(&tool.spec.name), pin!(parts.clock.sleep(recalls))).await;
-    source.masked(output)
+    source.masked(&call.id, output)
 }
 
 /// `text` without the words in it that are tokens.

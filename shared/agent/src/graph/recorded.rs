@@ -24,6 +24,7 @@ use self::images::RecordedImages;
 use self::model::RecordedModel;
 use self::past::Past;
 use self::tools::RecordedTools;
+use super::decide::HAPPENED;
 use super::environment::EnvironmentPart;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
 use super::{HookPart, graph};
@@ -100,7 +101,8 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         ids: Arc::new(ReplayIds::default()),
         // The request says whether the answer is to be streamed, which none is that comes in the background.
         deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
-        callbacks: None,
+        // Earlier versions did not wait for what a tool may have told of a call that happened.
+        callbacks: parts.callbacks.clone().filter(|_| !past.has_reported(HAPPENED)),
         images: parts.images.as_ref().map(|_| Arc::new(RecordedImages(past.clone())) as Arc<dyn Images>),
         environment: parts.environment.clone().map(|told| EnvironmentPart { place: None, ..told }),
         ..parts.clone()

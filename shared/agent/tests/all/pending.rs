@@ -130,7 +130,7 @@ impl ToolSource for Discreet {
         name.clone_into(&mut self.recalled.lock().expect("not poisoned"));
     }
 
-    fn masked(&self, output: ToolOutput) -> ToolOutput {
+    fn masked(&self, _: &str, output: ToolOutput) -> ToolOutput {
         let recalled = self.recalled.lock().expect("not poisoned").clone();
         output.with_texts(&|text| text.replace("hush", &format!("[secret of {recalled}]")))
     }

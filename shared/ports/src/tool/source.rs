@@ -54,9 +54,10 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
         let _ = name;
     }
 
-    /// `output`, which came of a call later, at its callback, without the secrets of its calls that are known here, as far as
-    /// they stand in it as they are.
-    fn masked(&self, output: ToolOutput) -> ToolOutput {
+    /// `output`, which came of the call with the id `call_id` later, at its callback, without the secrets of its calls that are
+    /// known here, as far as they stand in it as they are.
+    fn masked(&self, call_id: &str, output: ToolOutput) -> ToolOutput {
+        let _ = call_id;
         output
     }
 

@@ -146,11 +146,11 @@ fn what_comes_later_is_without_the_secrets_of_the_call_also_in_another_process()
     let values = Values::new(Arc::new(Secret::new("eu")), Arc::new(Secret::new("s3cret")));
     let source = HttpTools::new([tool.expect("a header")], Arc::new(ScriptedFetch::default()), values);
     let output = || ToolOutput::value(json!({ "you sent": "s3cret" }));
-    assert_eq!(source.masked(output()), output(), "nothing was looked up");
+    assert_eq!(source.masked("1", output()), output(), "nothing was looked up");
     block_on(source.recall("another"));
-    assert_eq!(source.masked(output()), output(), "nor for another tool");
+    assert_eq!(source.masked("1", output()), output(), "nor for another tool");
     block_on(source.recall("orders"));
-    assert_eq!(source.masked(output()), ToolOutput::value(json!({ "you sent": "[secret]" })));
+    assert_eq!(source.masked("1", output()), ToolOutput::value(json!({ "you sent": "[secret]" })));
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl ToolSource for ActionTools {
         }
     }
 
-    fn masked(&self, output: ToolOutput) -> ToolOutput {
+    fn masked(&self, _: &str, output: ToolOutput) -> ToolOutput {
         self.mask.output(output)
     }
 }

@@ -21,6 +21,7 @@ use super::super::run::{AskedAction, TerminalReason, read as read_message};
 use super::super::tools::WORKER_ENDED;
 use super::super::toolset::left_out_in;
 use super::ACTION;
+use crate::workspace::ToolOrigin;
 
 /// The kind of entries about hooks.
 const HOOK_RUN: &str = "vendor.dormouse.hook_run";
@@ -37,6 +38,8 @@ pub(super) struct Past {
     answers: Vec<PastModelAnswer>,
     /// Outcomes of calls of tools, by the id of the call, in order.
     outcomes: Mutex<BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>>>,
+    /// Outcomes that came later, in the same way.
+    later: Mutex<BTreeMap<String, VecDeque<PastOutcome>>>,
     /// Number of answers that were given again.
     asked: AtomicUsize,
     /// Summaries of the model, and what it said or failed with where it gave none, in order.
@@ -91,6 +94,7 @@ impl Past {
             before = at;
         }
         let outcomes = Mutex::new(outcomes_of(&material, messages));
+        let later = Mutex::new(later_of(&material, messages));
         let mut hooks: BTreeMap<String, VecDeque<PastEntry>> = BTreeMap::new();
         for entry in material.entries.iter().filter(|entry| entry.kind == HOOK_RUN) {
             let name = text(&entry.payload, "hook").unwrap_or_default().to_owned();
@@ -101,7 +105,7 @@ impl Past {
         let hooks = Mutex::new(hooks);
         let answers = answers.into();
         let action = action.map(|(action, _)| action);
-        Self { before, answers, asked: AtomicUsize::new(0), action, summaries, outcomes, hooks, material }
+        Self { before, answers, asked: AtomicUsize::new(0), action, summaries, outcomes, later, hooks, material }
     }
 
     /// The recorded entries of `kind`, an author's own.
@@ -167,6 +171,18 @@ impl Past {
     /// Next outcome of the call `id`, with what it did outside.
     pub(super) fn take_outcome(&self, id: &str) -> Option<(PastOutcome, NotedEffects)> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
+    }
+
+    /// Next outcome of the call `id` that came later, as the run took it.
+    pub(super) fn take_later(&self, id: &str) -> Option<PastOutcome> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
+    }
+
+    /// True if the run recorded `said` as what a person reported of a call.
+    pub(super) fn has_reported(&self, said: &str) -> bool {
+        let digest = digest::of_value(&said);
+        let mut reports = self.material.entries.iter().filter(|entry| entry.payload.contains_key(REPORTED));
+        reports.any(|entry| text(&entry.payload, "output_digest") == Some(digest.as_str()))
     }
 
     /// The host that was asked for the answers of `model`; empty where that was not recorded.
@@ -300,7 +316,7 @@ fn outcomes_of(
     messages: &[Value],
 ) -> BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>> {
     let mut outcomes: BTreeMap<String, VecDeque<_>> = BTreeMap::new();
-    let kept = material.state.get("outputs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let kept = kept_outputs(material);
     for (at, entry) in material.entries.iter().enumerate() {
         let Some(id) = text(&entry.payload, "tool_call_id") else { continue };
         let outcome = match entry.kind.as_str() {
@@ -325,6 +341,26 @@ fn outcomes_of(
         outcomes.entry(id.to_owned()).or_default().push_back((outcome, effects.unwrap_or_default()));
     }
     outcomes
+}
+
+/// What came later of the calls of tools, by their ids; that of agents is not asked for.
+fn later_of(material: &ReplayMaterial, messages: &[Value]) -> BTreeMap<String, VecDeque<PastOutcome>> {
+    let mut later: BTreeMap<String, VecDeque<_>> = BTreeMap::new();
+    let kept = kept_outputs(material);
+    for (at, entry) in material.entries.iter().enumerate().filter(|(_, entry)| entry.payload.contains_key(LATER)) {
+        let Some(id) = text(&entry.payload, "tool_call_id") else { continue };
+        if text(&entry.payload, "source") == Some(ToolOrigin::Agent.as_str()) {
+            continue;
+        }
+        let earlier = material.entries.get(..at).unwrap_or_default();
+        later.entry(id.to_owned()).or_default().push_back(answered(entry, earlier, messages, kept, id));
+    }
+    later
+}
+
+/// The whole outputs that the run has kept.
+fn kept_outputs(material: &ReplayMaterial) -> &[Value] {
+    material.state.get("outputs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// True for the answer to a doubt about the call `id` that is not among the `earlier` entries.

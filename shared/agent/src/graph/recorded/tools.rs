@@ -81,6 +81,25 @@ impl ToolSource for RecordedTools {
             None => Err(lacks("the call was not made then")),
         }
     }
+
+    /// What the run took of what was told: without the secrets of then, which stand in what is told again. Where something else
+    /// is told, that is taken.
+    fn masked(&self, call_id: &str, output: ToolOutput) -> ToolOutput {
+        let is_replaced = self.past.material.overrides.keys().any(|key| key.starts_with("event:"));
+        match self.past.take_later(call_id).filter(|_| !is_replaced) {
+            Some(PastOutcome::Answered { text: Some(text), is_error, whole, images }) => {
+                ToolOutput { images, ..repeated(&text, is_error, whole) }
+            }
+            Some(
+                PastOutcome::Answered { text: None, .. }
+                | PastOutcome::Pending(_)
+                | PastOutcome::Asking(_)
+                | PastOutcome::Uncertain(_)
+                | PastOutcome::Unknown,
+            )
+            | None => self.source.masked(call_id, output),
+        }
+    }
 }
 
 fn replaced(value: &Value) -> ToolOutput {
