@@ -178,6 +178,13 @@ impl Past {
         self.later.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
     }
 
+    /// True if the run refused an answer about the call `id` since it did not fit.
+    pub(super) fn has_refused(&self, id: &str) -> bool {
+        self.vendor_entries(TOOL_DECIDED).any(|entry| {
+            text(&entry.payload, "tool_call_id") == Some(id) && text(&entry.payload, "decision") == Some("unfit")
+        })
+    }
+
     /// True if the run recorded `said` as what a person reported of a call.
     pub(super) fn has_reported(&self, said: &str) -> bool {
         let digest = digest::of_value(&said);

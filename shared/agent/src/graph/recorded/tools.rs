@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::tool::{ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::Map;
+use dormouse_ports::tool::{InputRequest, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -75,7 +76,11 @@ impl ToolSource for RecordedTools {
                 Err(lacks("its result is not in the record of the run any more"))
             }
             Some(PastOutcome::Pending(pending)) => Ok(ToolReply::Pending(pending)),
-            Some(PastOutcome::Asking(request)) => Ok(ToolReply::InputRequired(request)),
+            // Earlier versions took each answer, whether it fits or not.
+            Some(PastOutcome::Asking(request)) => Ok(ToolReply::InputRequired(match self.past.has_refused(&call.id) {
+                true => request,
+                false => InputRequest { schema: Map::new(), ..request },
+            })),
             Some(PastOutcome::Uncertain(message)) => Err(ToolError::permanent(message).maybe_done()),
             Some(PastOutcome::Unknown) => Err(lacks("it did not end at once, and how was not recorded")),
             None => Err(lacks("the call was not made then")),
@@ -137,4 +142,43 @@ fn cut_from(text: &str) -> Option<(&str, usize)> {
     let numbers = note.strip_suffix(" bytes are shown; ask for less at a time]")?;
     let (_, length) = numbers.split_once(" of ")?;
     Some((shown, length.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::{PastEnd, PastEntry, ReplayMaterial};
+    use futures::executor::block_on;
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(kind: &str, payload: &Value, material: &Value) -> PastEntry {
+        let fields = |value: &Value| value.as_object().cloned().expect("an object");
+        let (payload, material) = (fields(payload), fields(material));
+        PastEntry { event_id: "e1".to_owned(), kind: kind.to_owned(), payload, material }
+    }
+
+    #[test]
+    fn an_answer_that_was_taken_though_it_does_not_fit_is_taken_again() {
+        let schema = json!({ "required": ["color"] }).as_object().cloned().expect("an object");
+        let request = InputRequest { message: "Which?".to_owned(), schema, state: Value::Null };
+        let asks = entry(
+            "vendor.dormouse.tool_asks",
+            &json!({ "tool_call_id": "c1", "message": "Which?" }),
+            &json!({ "request": request }),
+        );
+        let unfit = |id: &str| {
+            let payload = json!({ "tool_call_id": id, "decision": "unfit" });
+            entry("vendor.dormouse.tool_decided", &payload, &json!({}))
+        };
+        let open = InputRequest { schema: Map::new(), ..request.clone() };
+        for (refused, asked) in [("c1", request), ("c2", open)] {
+            let mut material = ReplayMaterial::new(jiff::Timestamp::UNIX_EPOCH, Map::new(), PastEnd::Completed);
+            material.entries = vec![asks.clone(), unfit(refused)];
+            let past = Arc::new(Past::of(Arc::new(material)));
+            let tools = RecordedTools { name: "box".to_owned(), source: Arc::new(memory::SessionMemory), past };
+            let reply = block_on(tools.call(&ToolCall::new("c1", "paint", Map::new())));
+            assert_eq!(reply, Ok(ToolReply::InputRequired(asked)), "{refused}");
+        }
+    }
 }
