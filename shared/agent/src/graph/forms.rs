@@ -41,7 +41,8 @@ fn keyword_of(schema: &Map, keyword: &str, value: &Value) -> Option<(String, Val
     let field = |field: &Value| Value::Object(field.as_object().map(known).unwrap_or_default());
     let (keyword, value) = match (keyword, value) {
         ("type", value) if is_type(value) => (keyword, value.clone()),
-        ("enum", Value::Array(_)) | ("const", _) => (keyword, value.clone()),
+        ("enum", Value::Array(values)) if values.iter().all(is_exact) => (keyword, value.clone()),
+        ("const", value) if is_exact(value) => (keyword, value.clone()),
         ("minLength" | "maxLength" | "minItems" | "maxItems", count) if count.is_u64() => (keyword, value.clone()),
         ("minimum" | "maximum", Value::Number(_)) => (keyword, value.clone()),
         ("additionalProperties", Value::Bool(_)) if !schema.contains_key("patternProperties") => {
@@ -56,7 +57,7 @@ fn keyword_of(schema: &Map, keyword: &str, value: &Value) -> Option<(String, Val
         }
         // Choices with a title each.
         ("oneOf" | "anyOf", Value::Array(choices)) if !schema.contains_key("enum") => {
-            ("enum", Value::Array(values(choices)?))
+            ("enum", Value::Array(values(choices).filter(|values| values.iter().all(is_exact))?))
         }
         _ => return None,
     };
@@ -66,6 +67,16 @@ fn keyword_of(schema: &Map, keyword: &str, value: &Value) -> Option<(String, Val
 /// The values of `choices`, where each is one value.
 fn values(choices: &[Value]) -> Option<Vec<Value>> {
     choices.iter().map(|choice| choice.get("const").cloned()).collect()
+}
+
+/// True if a pause knows what is equal to `value`: a number can be written in several ways.
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+        Value::Number(_) => false,
+        Value::Array(items) => items.iter().all(is_exact),
+        Value::Object(fields) => fields.values().all(is_exact),
+    }
 }
 
 fn is_type(value: &Value) -> bool {
@@ -126,6 +137,9 @@ mod tests {
                 json!({ "a": "x" }),
             ),
             (json!({ "properties": { "a": { "minLength": 1.0 } } }), json!({ "a": "x" })),
+            (json!({ "properties": { "a": { "enum": ["x", 1] } } }), json!({ "a": 1.0 })),
+            (json!({ "properties": { "a": { "const": [1] } } }), json!({ "a": [1.0] })),
+            (json!({ "properties": { "a": { "oneOf": [{ "const": 1 }, { "const": 2 }] } } }), json!({ "a": 1.0 })),
             (json!({ "properties": { "a": { "default": 1 } }, "required": ["a"] }), json!({})),
             (json!({}), json!({ "a": [1] })),
         ] {
