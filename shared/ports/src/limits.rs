@@ -19,7 +19,7 @@
 //! | steps of a ladder of deadlines | [`RUNGS`] | `harness_signal_subscription_failed` (422) | fixed |
 //! | lease of a session or claim of a pause, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn or sweep takes it over | fixed |
 //! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with the remaining work | `Engine::limited` |
-//! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
+//! | pauses in a row that wake by themselves within [`AT_ONCE`] and say the same `progress` | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something; another `progress` (of a `Wait`) begins the count anew | `Engine::limited` |
 //! | nodes in a row without a pause | [`InvocationLimits::nodes`], 100,000 | `limit_exceeded` (500) at the node that would run next: the graph goes round in a circle | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | repetitions of a request that wait in a process for the first one | [`SESSION_LINE`] | `resume_in_progress` (503): send it again after `retry-after` for its outcome | `HarnessConfig::session_line` of `dormouse-harness` |
@@ -105,7 +105,8 @@ pub fn out_of_time(until: Timestamp, now: Timestamp) -> bool {
 pub struct InvocationLimits {
     /// The most pauses from its beginning to its end.
     pub pauses: u64,
-    /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop without any signal from outside.
+    /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop without any signal from outside. One that says
+    /// another progress begins the count anew.
     pub self_wakes: u32,
     /// The most nodes of one graph that run in a row without a pause or a durable step between them.
     pub nodes: u64,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use dormouse_ports::{Lookup, Secret, SecretError, Secrets, Template};
 
 use crate::mask::{Mask, Watched};
+use crate::text::secret_in_address;
 
 /// Places where the references `${env.NAME}` and `${secrets.NAME}` of a configuration are looked up at each use.
 #[derive(Clone)]
@@ -35,6 +36,15 @@ impl Values {
     /// As [`Template::resolve`].
     pub async fn resolve(&self, template: &Template) -> Result<Secret, SecretError> {
         template.resolve(&self.lookup()).await
+    }
+
+    /// The address `template` with what it refers to. A secret that is the value of a parameter of its query is encoded, unless
+    /// it is already.
+    ///
+    /// # Errors
+    /// As [`Template::resolve`].
+    pub async fn address(&self, template: &Template) -> Result<Secret, SecretError> {
+        template.resolve_around(&self.lookup(), &|plain: &str| plain.to_owned(), &secret_in_address).await
     }
 
     /// The same values, and what takes out of a text the secrets that are looked up in them.

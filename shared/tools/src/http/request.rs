@@ -6,7 +6,7 @@ use super::HttpTool;
 use super::address;
 use crate::Values;
 use crate::failure::unresolved;
-use crate::text::encode;
+use crate::text::{encode, secret_in_address};
 
 /// The request that makes `call`.
 ///
@@ -16,7 +16,7 @@ pub(super) async fn build(tool: &HttpTool, call: &ToolCall, values: &Values) -> 
     let names = tool.url.arguments();
     let filled = address::values(&names, &call.arguments)?;
     address::fits(&tool.url, &filled)?;
-    let url = tool.url.resolve_around(&values.lookup(), &|text| address::fill(text, &filled), &address::secret).await;
+    let url = tool.url.resolve_around(&values.lookup(), &|text| address::fill(text, &filled), &secret_in_address).await;
     let url = url.map_err(|error| unresolved(&error))?;
     let rest: Map = call.arguments.clone().into_iter().filter(|(name, _)| !names.contains(name)).collect();
     let mut request = FetchRequest::new(tool.method, url.expose()).header("accept", "application/json, */*;q=0.5");

@@ -134,7 +134,7 @@ impl FetchClient {
     }
 
     async fn once(&self, sent: &SentRequest, token: Option<&Secret>) -> Result<FetchResponse, HttpFailure> {
-        let url = self.0.values.resolve(&self.0.url).await?;
+        let url = self.0.values.address(&self.0.url).await?;
         let mut request = FetchRequest::new(sent.method, url.expose());
         request = request.header("accept", "application/json, text/event-stream");
         for (name, value) in &sent.headers {

@@ -430,7 +430,7 @@ impl McpServer {
 
     /// The tools as they are offered, for who asks `briefly` or needs them.
     async fn shown(&self, briefly: bool) -> Result<Vec<ToolSpec>, ToolError> {
-        let specs = self.specs(briefly).await.map_err(|error| self.masked(error))?;
+        let specs = self.specs(briefly).await.map_err(|error| self.told(error))?;
         Ok(specs.iter().map(|spec| self.offered(spec.clone())).collect())
     }
 
@@ -446,8 +446,8 @@ impl McpServer {
         }
     }
 
-    /// The same, without secrets in it.
-    fn masked(&self, error: ToolError) -> ToolError {
+    /// `error` of this server, without secrets in it.
+    fn told(&self, error: ToolError) -> ToolError {
         let error = self.named(error);
         ToolError { message: self.mask.text(error.message.clone()), ..error }
     }
@@ -504,7 +504,7 @@ impl ToolSource for McpServer {
 
     async fn left_out(&self) -> Vec<(String, String)> {
         let left_out = self.listed.lock().await.as_ref().map(|listed| listed.left_out.clone()).unwrap_or_default();
-        let masked = |(tool, reason): (String, String)| (tool, self.masked(ToolError::permanent(reason)).message);
+        let masked = |(tool, reason): (String, String)| (tool, self.told(ToolError::permanent(reason)).message);
         left_out.into_iter().map(masked).collect()
     }
 
@@ -512,10 +512,10 @@ impl ToolSource for McpServer {
         let spec = match call.pending {
             // How its task stands is told without a list.
             Some(_) => None,
-            None => Some(self.spec(&call.name).await.map_err(|error| self.masked(error))?),
+            None => Some(self.spec(&call.name).await.map_err(|error| self.told(error))?),
         };
         if let McpTransport::Http { url, .. } = &self.config.transport
-            && let Ok(url) = self.values.resolve(url).await
+            && let Ok(url) = self.values.address(url).await
         {
             call.effects.asked(url.expose());
         }
@@ -545,7 +545,7 @@ impl ToolSource for McpServer {
 
     async fn withdraw(&self, _: &str, state: &Value) -> Result<(), ToolError> {
         let known = KnownTask::read(state)?;
-        let connection = self.connection().await.map_err(|error| self.masked(error))?;
+        let connection = self.connection().await.map_err(|error| self.told(error))?;
         let told = connection.peer().cancel_task(CancelTaskParams::new(known.task)).await;
         told.map_err(|error| self.named(unfinished(&error)))
     }

@@ -105,7 +105,7 @@ impl DeclaredHook {
         (envelope, values): (&Value, &Values),
     ) -> Result<HookAnswer, HookFailure> {
         let failed = |reason: String| HookFailure(reason);
-        let url = values.resolve(url).await.map_err(|error| failed(error.to_string()))?;
+        let url = values.address(url).await.map_err(|error| failed(error.to_string()))?;
         let mut request = FetchRequest::new(Method::Post, url.expose()).json(envelope.to_string().into_bytes());
         for (name, value) in Self::resolved(values, headers).await? {
             request = request.header(&name.to_ascii_lowercase(), value);
