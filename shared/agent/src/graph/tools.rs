@@ -47,8 +47,6 @@ struct FinishedCall {
     whole: Option<String>,
     /// Images of its output.
     pictures: Vec<Picture>,
-    /// Name of its source, where that is asked how the call stands.
-    source: Option<String>,
     /// Notes of its source for later calls.
     notes: Option<(String, Map)>,
     /// What it did outside.
@@ -127,9 +125,6 @@ pub(crate) async fn act(
                 one.status
             }
         };
-        if let Some(source) = one.source {
-            run.calls[one.at].source = source;
-        }
         children::hand_over_once(&run.next_agent, &mut run.calls[one.at]);
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
@@ -213,7 +208,6 @@ fn doubt(markers: &Markers, run: &mut AgentRun) -> Vec<FinishedCall> {
                 status,
                 whole: None,
                 pictures: Vec::new(),
-                source: None,
                 notes: None,
                 effects,
                 duration_ms: 0,
@@ -280,7 +274,7 @@ impl Making<'_> {
     async fn make(self, at: usize, call: &PlannedCall) -> FinishedCall {
         let began = self.parts.clock.monotonic();
         let started = self.parts.clock.now();
-        let (mut source, mut notes) = (None, None);
+        let mut notes = None;
         let mut is_last = false;
         let effects = SideEffects::default();
         let underway = Underway { making: self, call, started, is_over: false };
@@ -289,20 +283,16 @@ impl Making<'_> {
         let Outcome { status, whole, pictures } = match made {
             Ok((mut reply, was_last)) => {
                 is_last = was_last;
-                match &mut reply {
-                    ToolReply::Done(output) => {
-                        let noted = std::mem::take(&mut output.notes);
-                        notes = self.source_of(call).filter(|_| !noted.is_empty()).map(|source| (source, noted));
-                    }
-                    ToolReply::Pending(pending) if !pending.state.is_null() => source = self.source_of(call),
-                    ToolReply::Pending(_) | ToolReply::InputRequired(_) => {}
+                if let ToolReply::Done(output) = &mut reply {
+                    let noted = std::mem::take(&mut output.notes);
+                    notes = self.source_of(call).filter(|_| !noted.is_empty()).map(|source| (source, noted));
                 }
                 self.status(call, reply)
             }
             Err(error) => failed(call, &error).into(),
         };
         let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
-        FinishedCall { at, status, whole, pictures, source, notes, effects: effects.noted(), duration_ms, is_last }
+        FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
     }
 
     /// Name of the source that made `call`.
