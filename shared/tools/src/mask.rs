@@ -97,16 +97,25 @@ impl Mask {
             return schema;
         }
         let said = |(keyword, value): (String, Value)| {
-            let value = match value {
-                value if STRUCTURE.contains(&keyword.as_str()) => value,
-                Value::Object(schemas) if NAMED.contains(&keyword.as_str()) => {
-                    schemas.into_iter().map(|(name, schema)| (name, self.said(schema))).collect()
-                }
-                value => self.said(value),
+            let is_among = |keywords: &[&str]| keywords.contains(&keyword.as_str());
+            let value = match (is_among(STRUCTURE), is_among(NAMED)) {
+                (true, _) => value,
+                (false, true) => self.named(value),
+                (false, false) => self.said(value),
             };
             (keyword, value)
         };
         schema.into_iter().map(said).collect()
+    }
+
+    /// Schemas by names, which stay as they are.
+    fn named(&self, value: Value) -> Value {
+        match value {
+            Value::Object(schemas) => schemas.into_iter().map(|(name, schema)| (name, self.said(schema))).collect(),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                self.said(other)
+            }
+        }
     }
 
     /// What a schema says at a keyword, or a schema.
