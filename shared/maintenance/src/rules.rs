@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, StandingRules, TurnError, is_put_aside, store_failed, subscription_failed};
 use dormouse_ports::{
-    EventShape, InvocationId, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName, RuleNeed, RuleUpdate,
-    ShapeId, Sleepers, SubscriptionError,
+    EventShape, InvocationId, InvocationRecord, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName,
+    RuleNeed, RuleUpdate, ShapeId, Sleepers, StoreError, SubscriptionError,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -64,15 +64,20 @@ impl Round {
     }
 
     /// Notes what the invocations need that were put aside. They have no row, and may wait on when they are tried again: an
-    /// event that comes until then has to arrive, and be put aside as well.
-    async fn needs_of_aside(&mut self, harness: &Harness, sleepers: &dyn Sleepers) -> Result<(), TurnError> {
+    /// event that comes until then has to arrive, and be put aside as well. One that cannot be read may need any rule.
+    async fn needs_of_aside(
+        &mut self,
+        harness: &Harness,
+        sleepers: &dyn Sleepers,
+        summary: &mut SweepSummary,
+    ) -> Result<(), TurnError> {
         let aside = sleepers.put_aside().await.map_err(store_failed)?;
         self.sure &= !aside.more;
-        let store = &harness.engine().ports().store;
         for id in &aside.ids {
-            let record = store.invocations.load_invocation(id).await.map_err(store_failed)?;
-            if let Some(record) = record {
-                self.needs(&RuleNeed::of(&record.paused), id);
+            match load(harness, id, summary).await? {
+                Loaded::Record(record) => self.needs(&RuleNeed::of(&record.paused), id),
+                Loaded::Unreadable => self.needs(&RuleNeed::Unknown, id),
+                Loaded::Nothing => {}
             }
         }
         Ok(())
@@ -101,7 +106,7 @@ pub(crate) async fn keep_rules(
     let declared = harness.graphs().declared_events();
     let is_known = |shape| round.needed.contains_key(shape) || declared.contains_key(shape);
     if round.sure && !entries.keys().chain(listed.iter().map(|rule| &rule.name.shape)).all(is_known) {
-        round.needs_of_aside(harness, sleepers).await?;
+        round.needs_of_aside(harness, sleepers, summary).await?;
     }
     let mut keeping = RuleRound { harness, rules: harness.rules(), round, time, listed: &listed, declared, entries };
     keeping.restore(summary).await?;
@@ -124,6 +129,27 @@ pub(crate) async fn keep_rules(
         }
     }
     Ok(())
+}
+
+/// What the store has of an invocation.
+enum Loaded {
+    Nothing,
+    Record(Box<InvocationRecord>),
+    /// It is damaged, or was written by another version.
+    Unreadable,
+}
+
+/// Loads the invocation `id`. One that cannot be read is counted, and ends no round.
+async fn load(harness: &Harness, id: &InvocationId, summary: &mut SweepSummary) -> Result<Loaded, TurnError> {
+    match harness.engine().ports().store.invocations.load_invocation(id).await {
+        Ok(Some(record)) => Ok(Loaded::Record(Box::new(record))),
+        Ok(None) => Ok(Loaded::Nothing),
+        Err(error @ StoreError::Corrupt(_)) => {
+            summary.row_failed(id, &store_failed(error));
+            Ok(Loaded::Unreadable)
+        }
+        Err(error) => Err(store_failed(error)),
+    }
 }
 
 /// Entries of the store for rules.
@@ -170,7 +196,7 @@ impl<'r> RuleRound<'r> {
                 break;
             }
             let was_lost = !self.listed.iter().any(|rule| rule.is_enabled && rule.name.shape == *shape);
-            match self.make_again(shape, id).await? {
+            match self.make_again(shape, id, summary).await? {
                 Ok(Some(Registration::Made)) if was_lost => {
                     tracing::warn!(
                         %shape, invocation_id = %id,
@@ -185,24 +211,23 @@ impl<'r> RuleRound<'r> {
         Ok(())
     }
 
-    /// Makes the rule that the invocation `id` needs; `None` where it does not any more.
+    /// Makes the rule that the invocation `id` needs; `None` where it does not any more, or cannot be read.
     async fn make_again(
         &self,
         shape: &ShapeId,
         id: &InvocationId,
+        summary: &mut SweepSummary,
     ) -> Result<Result<Option<Registration>, SubscriptionError>, TurnError> {
-        let store = &self.harness.engine().ports().store;
-        let record = store.invocations.load_invocation(id).await.map_err(store_failed)?;
-        let asleep = record.filter(|record| {
+        let is_needed = |record: &InvocationRecord| {
             let is_awaited = matches!(
                 record.status,
                 InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)
             ) || is_put_aside(record);
             is_awaited && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
-        });
-        Ok(match asleep {
-            Some(record) => self.rules.make_rule_of(&record.paused, self.listed).await,
-            None => Ok(None),
+        };
+        Ok(match load(self.harness, id, summary).await? {
+            Loaded::Record(record) if is_needed(&record) => self.rules.make_rule_of(&record.paused, self.listed).await,
+            Loaded::Record(_) | Loaded::Unreadable | Loaded::Nothing => Ok(None),
         })
     }
 

@@ -9,12 +9,14 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_app::REMINDER;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
+use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
+use dormouse_harness::{FreshTurn, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{
     Append, Breadth, Category, Commit, Commits, DocumentKey, DocumentWrite, Fed, FeedRequest, GrowingLists,
-    InvocationStatus, Invocations, Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError, StreamEnd,
+    InvocationStatus, Invocations, Journal, ListRequest, Listed, Map, Records, RuleEntries, SignalDescriptor, Sleepers,
+    StoreError, StreamEnd, limits,
 };
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;
@@ -86,6 +88,45 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
     assert_eq!(swept.failed, 0, "{swept:?}");
     assert_eq!(store.list_pending(None, None).await.unwrap().items, [], "its row is gone");
+    embedded.stop().await.unwrap();
+}
+
+/// Waits for an event.
+fn awaiting() -> Arc<CompiledGraph> {
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Str, ""));
+    let graph = GraphBuilder::new("awaiting", schema).entry("ask").function("ask", |_: State| async {
+        let event = json!({ "pattern": { "source": ["jobs"] }, "correlation": "$.detail.id" });
+        Err::<Update, _>(suspend(SignalDescriptor::new("s1").with("event", event)).await)
+    });
+    Arc::new(graph.edge("ask", END).compile().unwrap())
+}
+
+#[tokio::test]
+async fn an_invocation_that_was_put_aside_and_cannot_be_read_keeps_its_rule_and_ends_no_sweep() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.harness_on(store.clone(), Mode::Stateless, [awaiting()]);
+    let start = FreshTurn { invocation_id: Some("damaged".into()), ..FreshTurn::new("awaiting", map(json!({}))) };
+    assert!(matches!(worker.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    for _ in 0..limits::ATTEMPTS {
+        let lasting = std::time::Duration::from_secs(30);
+        stage.hold_in(&*store, "damaged", map(json!({ "answer": "yes" })), lasting).await;
+        stage.outlive_leases();
+    }
+    stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+    assert_eq!(store.put_aside().await.unwrap().ids, ["damaged".into()]);
+    damage(&embedded, "INVOCATION#damaged", "PAUSED", "pause").await;
+    worker.turn(Transmission::signal("early", Map::new())).await;
+    let rules = stage.subscriptions.rules();
+    assert_eq!(rules.len(), 1);
+    for _ in 0..4 {
+        // Longer than a rule stays that nobody needs.
+        stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+        let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+        assert_eq!((swept.failed, swept.unclaimed_signals), (1, 1), "it is counted, and the sweep goes on: {swept:?}");
+    }
+    assert_eq!(stage.subscriptions.rules(), rules, "it may need it when it can be read again");
+    assert!(store.rule_entries().await.unwrap().iter().all(|entry| entry.idle_since.is_none()));
     embedded.stop().await.unwrap();
 }
 
