@@ -24,7 +24,7 @@ use crate::idempotency::KIND as IDEMPOTENCY;
 use crate::images::KIND as IMAGE;
 use crate::keys::{KIND as KEY, USE as KEY_USE};
 use crate::quotas::{COUNTERS, OF_TENANT};
-use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
+use crate::rates::{KIND as RATE, OF_KEY as RATE_OF_KEY, OF_TENANT as RATE_OF_TENANT};
 
 /// Prefix of the ids of invocations that documents lead to.
 const OF_DOCUMENTS: &str = "task_";
@@ -101,6 +101,14 @@ impl Erasure {
             Self::Conversation { tenant, .. } => {
                 !is_found_otherwise && (tenant.is_none() || of_tenant.is_none() || of_tenant == tenant)
             }
+        }
+    }
+
+    /// The kind of counters that go, and the beginning of their names: nothing leads to them.
+    pub fn counters(&self) -> Option<DocumentKey> {
+        match self {
+            Self::Tenant(name) => Some(DocumentKey::new(RATE, format!("{RATE_OF_KEY}/{name}/"))),
+            Self::Session(_) | Self::Workspace(_) | Self::Conversation { .. } => None,
         }
     }
 
@@ -641,6 +649,7 @@ mod tests {
         assert_eq!(forgotten.documents.len(), 16, "{forgotten:?}");
         assert!(!ids(&forgotten).contains(&"a") && !ids(&forgotten).contains(&"r"));
         assert_eq!(forgotten.tenant.as_deref(), Some("acme"));
+        assert_eq!(erasure.counters(), Some(DocumentKey::new("rate", "key/acme/")), "of all of its keys");
         let other = Erasure::Tenant("other".to_owned());
         assert!(
             all().iter().filter(|document| document.key.kind != IDEMPOTENCY).all(|document| !other.may_take(document))

@@ -170,7 +170,7 @@ impl Api {
             last_receipt_id: None,
         };
         let left = NAMES.iter().map(|name| ((*name).to_owned(), at_first(&quota, name))).collect();
-        let begin = CounterChange::Begin { ending: None, left, ends_at: quota.reset_at };
+        let begin = CounterChange::Begin { ending: None, left, ends_at: quota.reset_at, forget_at: None };
         let mut documents = vec![self.owned_quota(call, &request.owner_id, request.scope, &id).await?];
         let stored = Stored::new(&call.actor.tenant, None, quota, QuotaIndex { period: request.period_seconds });
         documents.push(Some(stored.write()?));

@@ -18,6 +18,9 @@ use crate::keys::Writes;
 
 pub(crate) use shared::KIND;
 
+/// The policy of one key, or of one subject of an issuer; a window of it is named `key/TENANT/CREDENTIAL`.
+pub(crate) const OF_KEY: &str = "key";
+
 /// The policy that all keys of a tenant share; a window of it is named `tenant/NAME`.
 pub(crate) const OF_TENANT: &str = "tenant";
 
@@ -130,7 +133,7 @@ impl Rates {
     fn subjects(&self, actor: &Actor) -> Vec<Subject> {
         let of_key = self.limits.key.map(|quota| {
             let name = format!("{}/{}", actor.tenant, actor.credential);
-            Subject { policy: "key", quota, name }
+            Subject { policy: OF_KEY, quota, name }
         });
         let of_tenant =
             self.limits.tenant.map(|quota| Subject { policy: OF_TENANT, quota, name: actor.tenant.clone() });

@@ -60,8 +60,8 @@ pub(crate) struct SessionArgs {
     dormouse erase tenant acme --yes --table TABLE\n\n\
     JSON: {\"canceled\", \"documents\", \"events\", \"invocations\", \"session states\", \"rows\", \"blobs\"}, the number of each, \
     and \"mirrored\" rows where mirrors are named; with --dry-run {\"documents\": {KIND: number}, \"sessions\", \
-    \"invocations\", \"would_cancel\"}, the two of /graphs and /chat alone. Of a tenant also \"of_no_tenant\": sessions and \
-    invocations that name no tenant\n\
+    \"invocations\", \"would_cancel\"}, the two of /graphs and /chat alone. Of a tenant also \"counters\" of requests of its \
+    keys, and \"of_no_tenant\": sessions and invocations that name no tenant\n\
     Reads the whole table twice or more. Exit code 4: there is no such thing."
 )]
 pub(crate) struct EraseArgs {
@@ -212,7 +212,8 @@ async fn erased(
         Erasure::Session(_) | Erasure::Workspace(_) => (None, BTreeSet::from([name.to_owned()])),
         Erasure::Conversation { .. } => (None, BTreeSet::new()),
     };
-    let mut all = Belongings { tenant, ..Belongings::default() };
+    let counters = erasure.counters();
+    let mut all = Belongings { tenant, counters: counters.clone(), ..Belongings::default() };
     if let Erasure::Tenant(name) = erasure {
         close_keys(opened, name).await?;
     }
@@ -231,7 +232,8 @@ async fn erased(
                 // The table still tells of what is to go, if this dies in between.
                 mirrored += forget(mirrors, &ids)?;
                 let Forgotten { documents, owners, sessions, invocations, tenant, .. } = forgotten;
-                let belongings = Belongings { documents, owners, sessions, invocations, tenant };
+                let counters = counters.clone();
+                let belongings = Belongings { documents, owners, sessions, invocations, tenant, counters };
                 add(&mut sums, eraser.erase(&belongings).await?);
                 all.owners.extend(belongings.owners);
                 all.sessions.extend(belongings.sessions);

@@ -56,7 +56,6 @@ pub use transmission::{
     Wakeup,
 };
 pub use turn::cancel::CanceledTurn;
-pub use turn::unfit::unfit_note;
 pub use turn_span::{TraceExporter, TurnSpan, TurnTracer};
 pub use wake::DescriptorWakes;
 pub use wake_registrar::WakeRegistrar;

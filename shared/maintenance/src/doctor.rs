@@ -5,10 +5,10 @@ mod repair;
 mod rules;
 mod words;
 
-use dormouse_harness::{Harness, TurnError, is_put_aside, store_failed, unfit_note};
+use dormouse_harness::{Harness, TurnError, is_put_aside, store_failed};
 use dormouse_ports::{
     AnswerRule, Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Invocations,
-    MaintenanceStore, PausedInvocation, SignalState, Surroundings, limits,
+    MaintenanceStore, PausedInvocation, SignalState, Surroundings, limits, unfit_note,
 };
 use jiff::Timestamp;
 

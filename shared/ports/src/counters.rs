@@ -42,6 +42,8 @@ pub enum CounterChange {
         left: BTreeMap<String, i64>,
         /// End of the new period.
         ends_at: Option<Timestamp>,
+        /// Instant from which on the counters may be forgotten; `None` keeps them for good.
+        forget_at: Option<Timestamp>,
     },
 }
 
@@ -95,7 +97,7 @@ impl Counters {
             CounterChange::Add { amounts } => {
                 amounts.iter().for_each(|(name, amount)| *after.left.entry(name.clone()).or_default() += amount);
             }
-            CounterChange::Begin { ending, left, ends_at } => {
+            CounterChange::Begin { ending, left, ends_at, forget_at: _ } => {
                 if self.ends_at != *ending {
                     return None;
                 }

@@ -137,7 +137,7 @@ pub use journal::{
     StreamEntry, StreamTip,
 };
 pub use limits::InvocationLimits;
-pub use note::Notes;
+pub use note::{Notes, invocation_of_note, unfit_note};
 pub use objects::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
 pub use owned_state::OwnedState;
 pub use replay::{PastAnswer, PastEnd, PastEntry, ReplayIds, ReplayMaterial, Unavailable};

@@ -1,14 +1,15 @@
 //! The embedded store keeps what it is given, and forgets what has expired.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType};
 use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    Append, Breadth, BufferedSignal, Commit, Commits, DocumentKey, DocumentWrite, Fed, GrowingLists, InvocationWrite,
-    Journal, LeaseRequest, Listed, Map, OwnedState, PausedInvocation, Records, SessionExpectation, SessionId,
-    SessionWrite, Sessions, SignalDescriptor, SignalId, Signals, Sleepers, StreamEnd, SuspendFrom,
+    Append, Breadth, BufferedSignal, Commit, Commits, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Fed,
+    GrowingLists, InvocationWrite, Journal, LeaseRequest, Listed, Map, Notes, OwnedState, PausedInvocation, Records,
+    SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, SignalId, Signals, Sleepers, StreamEnd,
+    SuspendFrom, unfit_note,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -261,6 +262,62 @@ async fn of_a_tenant_no_row_stays_that_leads_to_nothing() {
     store.eraser().erase(&belongings).await.expect("it erases");
     let after = rows().await;
     assert_eq!([of(&after, "acme"), of(&after, "other")], [0, 3], "{after:?}");
+}
+
+/// A commit that begins the period behind `ending` of the counters `key`.
+fn begins(id: &str, key: &DocumentKey, ending: Option<Timestamp>, forget_at: Option<Timestamp>) -> Commit {
+    let left = BTreeMap::from([("requests".to_owned(), 1)]);
+    let ends_at = Some(ending.unwrap_or(Timestamp::UNIX_EPOCH) + SignedDuration::from_mins(1));
+    let change = CounterChange::Begin { ending, left, ends_at, forget_at };
+    let journal = Journal { counters: vec![CounterWrite { key: key.clone(), change }], ..Journal::default() };
+    Commit { journal, ..Commit::new(id, Timestamp::UNIX_EPOCH) }
+}
+
+/// Neither has an owner in its item: they are known by their names.
+#[tokio::test]
+async fn counters_of_keys_and_notes_of_what_did_not_fit_are_erased() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let tenants = [("acme", false), ("acme2", true)];
+    let counters = |tenant: &str| DocumentKey::new("rate", format!("key/{tenant}/0123"));
+    let note = |tenant: &str| unfit_note(&format!("of-{tenant}").into(), 1);
+    for (tenant, _) in tenants {
+        store.commit(&begins(tenant, &counters(tenant), None, None)).await.expect("they are counted");
+        store.keep_note(&note(tenant), Some("no number: Zacharias"), None).await.expect("it is noted");
+    }
+    let belongings = Belongings {
+        invocations: ["of-acme".into()].into(),
+        counters: Some(DocumentKey::new("rate", "key/acme/")),
+        ..Belongings::default()
+    };
+    let erased = store.eraser().erase(&belongings).await.expect("it erases");
+    assert_eq!((erased.get("counters"), erased.get("rows")), (Some(&1), Some(&1)), "{erased:?}");
+    for (tenant, is_kept) in tenants {
+        let counted = store.counters(&counters(tenant)).await.expect("an answer");
+        let noted = store.note(&note(tenant)).await.expect("an answer");
+        assert_eq!((counted.is_some(), noted.is_some()), (is_kept, is_kept), "{tenant}");
+    }
+}
+
+#[tokio::test]
+async fn counters_are_forgotten_where_their_last_period_says_so() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let key = |id: &str| DocumentKey::new("rate", id);
+    let (past, future) =
+        (Timestamp::now() - SignedDuration::from_hours(1), Timestamp::now() + SignedDuration::from_hours(1));
+    let periods =
+        [("old", [Some(future), Some(past)]), ("young", [Some(past), Some(future)]), ("kept", [Some(past), None])];
+    for (id, [first, second]) in periods {
+        store.commit(&begins(&format!("{id}-1"), &key(id), None, first)).await.expect("it begins");
+        let ending = store.counters(&key(id)).await.expect("an answer").expect("they are there").ends_at;
+        store.commit(&begins(&format!("{id}-2"), &key(id), ending, second)).await.expect("the next begins");
+    }
+    assert_eq!(embedded.sweep().await.expect("it sweeps"), 1);
+    assert_eq!(store.counters(&key("old")).await.expect("an answer"), None);
+    for id in ["young", "kept"] {
+        assert!(store.counters(&key(id)).await.expect("an answer").is_some(), "{id}");
+    }
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ fn begin_period(quota: &Stored<Quota>, counters: &Counters, now: Timestamp) -> R
     let resource = &quota.kept.resource;
     let left = PERIODIC.iter().map(|name| ((*name).to_owned(), at_first(resource, name))).collect();
     let ends_at = quota.kept.own.period.and_then(|seconds| period_end(now, seconds));
-    let change = CounterChange::Begin { ending: counters.ends_at, left, ends_at };
+    let change = CounterChange::Begin { ending: counters.ends_at, left, ends_at, forget_at: None };
     let counters = vec![CounterWrite { key: key(&resource.envelope.id), change }];
     Ok(Journal { counters, ..Journal::new(vec![quota.write()?], Vec::new()) })
 }

@@ -16,6 +16,9 @@ const REQUESTS: &str = "requests";
 /// Number of parts of a window that are taken at a time.
 const PARTS: u32 = 20;
 
+/// Time from the end of a window until its counters may be forgotten: no clock is so far behind.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(1);
+
 /// Number of attempts at a take that others were faster than.
 const ATTEMPTS: usize = 3;
 
@@ -67,7 +70,12 @@ fn step(counters: &Counters, subject: &Subject, now: Timestamp) -> (Option<Count
         let in_hand = part.min(subject.quota);
         let elsewhere = subject.quota - in_hand;
         let ends_at = now + WINDOW;
-        let begin = CounterChange::Begin { ending: counters.ends_at, left: amounts(elsewhere), ends_at: Some(ends_at) };
+        let begin = CounterChange::Begin {
+            ending: counters.ends_at,
+            left: amounts(elsewhere),
+            ends_at: Some(ends_at),
+            forget_at: Some(ends_at + FORGOTTEN_AFTER),
+        };
         return (Some(begin), Window { ends_at, in_hand, elsewhere, is_whole: false });
     };
     let left = counters.left.get(REQUESTS).copied().unwrap_or_default().clamp(0, i64::from(u32::MAX));

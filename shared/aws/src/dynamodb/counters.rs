@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{CounterChange, CounterWrite, Counters, DocumentKey, StoreError};
 use jiff::Timestamp;
 
-use super::item::{Item, optional_time, time_value};
+use super::item::{Item, optional_time, time_value, ttl_value};
 use super::journal::DocumentItems;
 use super::keys::{Key, LEFT, PERIOD_ENDS_AT};
-use super::write::ItemWrite;
+use super::write::{ItemWrite, TTL_NAME};
 
 /// The change that `write` asks for, as an update.
 pub(super) fn counter_write(write: &CounterWrite, now: Timestamp, commit_id: AttributeValue) -> ItemWrite {
@@ -29,7 +29,9 @@ pub(super) fn counter_write(write: &CounterWrite, now: Timestamp, commit_id: Att
             })
         }
         CounterChange::Add { amounts } => added(&key, amounts),
-        CounterChange::Begin { ending, left, ends_at } => begun(&key, left, *ends_at).until(*ending),
+        CounterChange::Begin { ending, left, ends_at, forget_at } => {
+            begun(&key, left, (*ends_at, *forget_at)).until(*ending)
+        }
     };
     // A repeated commit must not take twice.
     change.when("attribute_not_exists(commit_id) OR commit_id <> :commit").with(":commit", commit_id)
@@ -42,13 +44,24 @@ fn added(key: &Key, amounts: &BTreeMap<String, i64>) -> ItemWrite {
     amounts.iter().fold(update, |update, (name, amount)| update.with(&format!(":add_{name}"), whole(*amount)))
 }
 
-fn begun(key: &Key, left: &BTreeMap<String, i64>, ends_at: Option<Timestamp>) -> ItemWrite {
+fn begun(
+    key: &Key,
+    left: &BTreeMap<String, i64>,
+    (ends_at, forget_at): (Option<Timestamp>, Option<Timestamp>),
+) -> ItemWrite {
     let sets = left.keys().map(|name| format!(", {LEFT}{name} = :left_{name}")).collect::<String>();
-    let end = if ends_at.is_some() { ", period_ends_at = :ends" } else { " REMOVE period_ends_at" };
-    let update = ItemWrite::update(key, format!("SET commit_id = :commit{sets}{end}"));
+    let ends = [(PERIOD_ENDS_AT, ":ends", ends_at.map(time_value)), (TTL_NAME, ":forget", forget_at.map(ttl_value))];
+    let set = ends.iter().filter(|(.., end)| end.is_some()).map(|(name, value, _)| format!(", {name} = {value}"));
+    let set = set.collect::<String>();
+    let unset: Vec<&str> = ends.iter().filter(|(.., end)| end.is_none()).map(|(name, ..)| *name).collect();
+    let unset = if unset.is_empty() { String::new() } else { format!(" REMOVE {}", unset.join(", ")) };
+    let update = ItemWrite::update(key, format!("SET commit_id = :commit{sets}{set}{unset}"));
     let update =
         left.iter().fold(update, |update, (name, amount)| update.with(&format!(":left_{name}"), whole(*amount)));
-    ends_at.into_iter().fold(update, |update, end| update.with(":ends", time_value(end)))
+    ends.into_iter().fold(update, |update, (_, name, end)| match end {
+        Some(end) => update.with(name, end),
+        None => update,
+    })
 }
 
 impl ItemWrite {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     Document, DocumentKey, InvocationId, InvocationPhase, OwnedState, PausedInvocation, SessionId, SignalBringer,
-    SignalId, StoreError,
+    SignalId, StoreError, invocation_of_note,
 };
 
 use super::blobs::Bodies;
@@ -39,6 +39,9 @@ pub struct Belongings {
     pub invocations: BTreeSet<InvocationId>,
     /// The tenant of whose lists, and of whose keys' signals, nothing stays.
     pub tenant: Option<String>,
+    /// The kind of counters, and the beginning of their names. They have no body, so that they are not
+    /// [found](Eraser::find).
+    pub counters: Option<DocumentKey>,
 }
 
 /// Selection of what is looked for in a whole table. What it takes may be more than is erased.
@@ -208,7 +211,7 @@ impl Belongings {
         let names = |attribute: &str| optional_text(item, attribute).is_some_and(|id| self.owners.contains(id));
         let is_invocations = || optional_text(item, INVOCATION_ID).is_some_and(|id| self.has_invocation(id));
         if key.pk.starts_with(keys::DOCUMENTS) {
-            return None;
+            return self.has_counters(&key.pk).then_some("counters");
         }
         if keys::signal_id(&key.pk).is_some_and(|signal| self.is_of_tenant(&signal)) {
             return Some("signals");
@@ -220,13 +223,24 @@ impl Belongings {
             (Ok(kind), Ok(id)) => self.documents.contains(&DocumentKey::new(kind, id)),
             (Ok(_) | Err(_), _) => false,
         };
-        let is_note = || self.has_session(&key.sk) && is_note_of_a_session(key);
+        let is_note = || self.has_session(&key.sk) && is_note_of_a_session(key) || self.is_note_of_an_invocation(key);
         let is_parked = || optional_text(item, SIGNAL_ID).is_some_and(|id| self.is_of_tenant(&id.into()));
         let is_theirs = || names(STREAM) || names(LABEL) || is_invocations() || is_note() || is_listed() || is_parked();
         if self.is_in_lists(&key.pk) || self.is_in_feeds(&key.pk) || self.is_in_own_list(&key.pk) || is_theirs() {
             return Some("rows");
         }
         None
+    }
+
+    /// True if the partition `pk` is of counters that go.
+    fn has_counters(&self, pk: &str) -> bool {
+        self.counters.as_ref().is_some_and(|counters| pk.starts_with(&Key::document(counters).pk))
+    }
+
+    /// True if the row at `key` tells of what one of the invocations was sent.
+    fn is_note_of_an_invocation(&self, key: &Key) -> bool {
+        let told_of = || invocation_of_note(&key.sk).is_some_and(|id| self.has_invocation(id.as_str()));
+        key.pk == Key::position("").pk && told_of()
     }
 
     /// True if the partition `pk` is a list of what is in one of their sessions, tasks or workspaces. A row of it may lead to
@@ -303,6 +317,8 @@ fn is_note_of_a_session(key: &Key) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::unfit_note;
+
     use super::*;
 
     #[test]
@@ -317,5 +333,15 @@ mod tests {
             assert_eq!(kind(name, &Key::root(&"another".into())), None, "{name}");
         }
         assert_eq!(kind("ROOT", &Key::riddle()), None);
+    }
+
+    #[test]
+    fn an_invocation_takes_the_notes_of_what_it_was_sent() {
+        let belongings = Belongings { invocations: [InvocationId::from("a/b")].into(), ..Belongings::default() };
+        let kind = |name: &str| belongings.kind_of(&Key::position(name), &Item::new());
+        assert_eq!(kind(&unfit_note(&"a/b".into(), 3)), Some("rows"));
+        assert_eq!(kind(&unfit_note(&"a".into(), 3)), None);
+        assert_eq!((kind("unfit/a/b"), kind("unfit/a/b/c"), kind("a/b")), (None, None, None));
+        assert_eq!(belongings.kind_of(&Key::root(&unfit_note(&"a/b".into(), 3).into()), &Item::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Every key and every attribute name, spelled once. No attribute that an expression names is a reserved word.
+//! Every key and every attribute name, spelled once. No attribute that an expression names as it is called is a reserved word.
 
 use std::fmt;
 

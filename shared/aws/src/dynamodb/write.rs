@@ -1,5 +1,7 @@
 //! One conditional change of one item, before it is known whether it goes alone or inside a transaction.
 
+use std::collections::HashMap;
+
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
@@ -12,8 +14,11 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::fault::{RequestFault, fault};
 use super::item::{Item, text_value};
-use super::keys::{Key, PK, SK};
+use super::keys::{Key, PK, SK, TTL};
 use super::requests::{CONCURRENT, Table};
+
+/// Name of the attribute [`TTL`] in an expression, in which that word is reserved.
+pub(super) const TTL_NAME: &str = "#ttl";
 
 /// The effect of a change on its item.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,6 +144,7 @@ impl ItemWrite {
                 let update = Update::builder().table_name(table).set_key(Some(key.clone()));
                 let update = update.update_expression(expression).set_condition_expression(self.condition.clone());
                 let update = update.set_expression_attribute_values(self.placeholders());
+                let update = update.set_expression_attribute_names(names(expression));
                 part.update(update.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
             }
             ItemChange::Delete { key } => {
@@ -158,6 +164,11 @@ impl ItemWrite {
         };
         Ok(part.build())
     }
+}
+
+/// The attributes that `expression` cannot name by their own names.
+fn names(expression: &str) -> Option<HashMap<String, String>> {
+    expression.contains(TTL_NAME).then(|| HashMap::from([(TTL_NAME.to_owned(), TTL.to_owned())]))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
@@ -254,6 +265,7 @@ impl Table {
         let request = self.client.update_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.update_expression(expression).set_condition_expression(write.condition.clone());
         let request = request.set_expression_attribute_values(write.placeholders());
+        let request = request.set_expression_attribute_names(names(expression));
         let request = request.set_return_values_on_condition_check_failure(old).return_values(ReturnValue::AllNew);
         match request.send().await {
             Ok(answer) => Ok(WriteOutcome::Done(answer.attributes.unwrap_or_default())),

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use dormouse_ports::InvocationId;
+use dormouse_ports::{InvocationId, unfit_note};
 
 use crate::error::TurnError;
 use crate::worker::Worker;
 
 /// Time for which it is remembered that an event did not fit.
 const NOTED: Duration = Duration::from_secs(90 * 24 * 3600);
-
-/// Name of the note that an event for a pause did not fit.
-pub fn unfit_note(id: &InvocationId, generation: u64) -> String {
-    format!("unfit/{id}/{generation}")
-}
 
 /// Notes for the doctor that an input came for a pause and did not fit.
 pub(super) async fn note_unfit(worker: &Worker, id: &InvocationId, generation: u64, error: &TurnError) {

@@ -28,7 +28,7 @@ fn take(needs: &[(&str, i64)], taken: &[(&str, i64)]) -> CounterChange {
 }
 
 fn begin(ending: Option<Timestamp>, left: &[(&str, i64)], ends_at: Option<Timestamp>) -> CounterChange {
-    CounterChange::Begin { ending, left: amounts(left), ends_at }
+    CounterChange::Begin { ending, left: amounts(left), ends_at, forget_at: None }
 }
 
 fn alone(id: &str, now: Timestamp, change: CounterChange) -> Commit {
