@@ -132,8 +132,9 @@ impl fmt::Debug for Api {
 impl Api {
     /// An api on `parts`.
     pub fn new(parts: ApiParts) -> Self {
-        let reads = Reads::new(parts.records.clone(), parts.harness.engine().ports().clock.clone());
-        let lists = Lists { reads: reads.clone(), cursors: parts.cursors.clone() };
+        let (clock, cursors) = (parts.harness.engine().ports().clock.clone(), parts.cursors.clone());
+        let reads = Reads::new(parts.records.clone(), clock, cursors.clone());
+        let lists = Lists { reads: reads.clone(), cursors };
         let invocations = &parts.harness.engine().ports().store.invocations;
         let receipts = &parts.receipts;
         let replays = Replays { harness: parts.harness.clone(), reads: reads.clone(), receipts: receipts.clone() };

@@ -26,6 +26,12 @@ const LOOKED_AT: usize = 2_000;
 /// Number of entries that are read at once where most may not be wanted.
 const PAGE: usize = 200;
 
+/// Number of reads of a feed without an event that the caller sees, after which its page ends.
+const MOST_UNSEEN: usize = 8;
+
+/// Beginning of what stands for the stream in a cursor behind a place of the feed that is sealed. No stream is called so.
+const PLACE: &str = "place.";
+
 impl Reads {
     pub(crate) async fn list_session_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
@@ -106,27 +112,22 @@ impl Reads {
         if filters.session_id.is_some() || filters.task_id.is_some() {
             return found(&page_of(Vec::new(), query.limit, None)?);
         }
-        let expired = || ProtocolError::cursor_expired("after_event_id");
-        if let Some(after) = &query.after
-            && self.stream_is_deleted(call, after).await?.is_none()
-        {
-            return Err(expired());
-        }
         let records = self.records();
         let clock = &self.clock;
         let asked_at = clock.now();
-        let opened = FeedReader::open(records, &call.actor, query.after.as_ref()).await.map_err(store)?;
-        let mut reader = opened.ok_or_else(expired)?;
+        let mut reader = self.reader_behind(call, query.after.as_ref()).await?;
         let mut after = query.after.clone();
         let mut events = Vec::new();
         let mut looked_at = 0;
+        let mut unseen = 0;
         let mut more = true;
-        while more && events.len() <= query.limit && looked_at < LOOKED_AT {
+        while more && events.len() <= query.limit && looked_at < LOOKED_AT && unseen < MOST_UNSEEN {
             let until = records.settled(clock.now());
             // One more than the page holds shows that there is another.
             let wanted = query.limit + 1 - events.len();
             let stretch = reader.next(records, until, wanted).await.map_err(store)?;
             more = stretch.more;
+            let seen_before = looked_at;
             for (id, entry) in stretch.events {
                 let event = readable(&id, entry);
                 // No cursor names an event that the caller may not see.
@@ -135,14 +136,46 @@ impl Reads {
                     events.extend(event.filter(|event| passes(&filters, event)));
                 }
             }
+            unseen += usize::from(looked_at == seen_before);
             if stretch.fresh && waits && until < asked_at && events.len() <= query.limit {
                 let rest = asked_at.duration_since(until);
                 clock.sleep(rest.try_into().unwrap_or_default()).await;
                 more = true;
             }
         }
+        if unseen >= MOST_UNSEEN {
+            after = reader.place().map(|place| self.cursor_behind(&call.actor, place)).or(after);
+        }
         let upto = after.filter(|_| more);
         found(&page_of(events, query.limit, upto)?)
+    }
+
+    /// A reader of the feed of the caller behind `after`.
+    ///
+    /// # Errors
+    /// `cursor_expired` when that is none of its events, and no cursor that it was given.
+    async fn reader_behind(&self, call: &Call, after: Option<&EventId>) -> Result<FeedReader, ProtocolError> {
+        let expired = || ProtocolError::cursor_expired("after_event_id");
+        let sealed = after.and_then(EventId::place).and_then(|(stream, _)| stream.strip_prefix(PLACE));
+        if let Some(sealed) = sealed {
+            let opened = self.cursors.open(&scope_of(&call.actor), sealed, call.now).map_err(|_| expired())?;
+            let place = opened.into_iter().next().ok_or_else(expired)?;
+            return Ok(FeedReader::behind(&call.actor, place));
+        }
+        if let Some(after) = after
+            && self.stream_is_deleted(call, after).await?.is_none()
+        {
+            return Err(expired());
+        }
+        let opened = FeedReader::open(self.records(), &call.actor, after).await.map_err(store)?;
+        opened.ok_or_else(expired)
+    }
+
+    /// The cursor of `actor` behind a place of its feed, at which may be what it may not know of: sealed, and good for as
+    /// long as the id of an event.
+    fn cursor_behind(&self, actor: &Actor, place: &str) -> EventId {
+        let sealed = self.cursors.seal(&scope_of(actor), &[place.to_owned()], Timestamp::MAX);
+        EventId::at(&format!("{PLACE}{sealed}"), 0)
     }
 
     /// The session whose stream holds all that `filters` let through, if it is one that the caller sees.
@@ -214,6 +247,11 @@ pub async fn first_event_since(
         }
     }
     Ok(None)
+}
+
+/// Scope of the sealed cursors of `actor`.
+fn scope_of(actor: &Actor) -> String {
+    format!("{}/{} events", actor.tenant, actor.name)
 }
 
 /// True if `filters` let `event` through.

@@ -73,8 +73,18 @@ impl FeedReader {
 
     /// A reader of all that `actor` sees from `since` on.
     pub(crate) fn since(actor: &Actor, since: Timestamp) -> Self {
+        Self::behind(actor, FeedRow::since(since))
+    }
+
+    /// A reader of all that `actor` sees behind the `place` that [another](Self::place) has reached.
+    pub(crate) fn behind(actor: &Actor, place: String) -> Self {
         let labels = actor.workspaces.as_ref().map(|mine| mine.iter().map(ToString::to_string).collect());
-        Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: Some(FeedRow::since(since)) }
+        Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: Some(place) }
+    }
+
+    /// The place that it has reached: all that was looked at is before it. It may name what `actor` may not see.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.behind.as_deref()
     }
 
     /// The next events that were sent by `until`, in order: all of each append that was looked at, which may be fewer

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::{Clock, Records};
+use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::{Operation, ProtocolError};
 use futures::future::BoxFuture;
@@ -20,6 +21,8 @@ use crate::{Call, CallAnswer, Operations};
 pub struct Reads {
     records: Arc<dyn Records>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Makes the cursors behind places at which nothing is that the caller may know of.
+    pub(crate) cursors: Cursors,
 }
 
 impl fmt::Debug for Reads {
@@ -29,9 +32,10 @@ impl fmt::Debug for Reads {
 }
 
 impl Reads {
-    /// Reads what `records` hold. Events are waited for by `clock`.
-    pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { records, clock }
+    /// Reads what `records` hold. Events are waited for by `clock`; `cursors` are those of lists, where callers are given
+    /// some.
+    pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>, cursors: Cursors) -> Self {
+        Self { records, clock, cursors }
     }
 
     pub(crate) fn records(&self) -> &dyn Records {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use dormouse_api::{AppendNotifier, Keys, LiveText, Reads, StreamLimits, StreamSeats, Streams};
 use dormouse_ports::{Clock, IdSource, Records};
 use dormouse_protocol::ProtocolError;
+use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::operation::{Operation, Paging};
 
 use crate::passage::{Answers, Passage};
@@ -66,7 +67,9 @@ impl StreamServer {
         let StreamParts { records, clock, ids, keys, base_url, origins, limits, seats } = parts;
         let origins = origins.and_those_at(base_url.as_deref());
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
-        let operations = Arc::new(Reads::new(records.clone(), clock.clone()));
+        // A stream goes on behind the cursors of its own process, and gives out none.
+        let cursors = Cursors::new(ids.fresh().as_bytes());
+        let operations = Arc::new(Reads::new(records.clone(), clock.clone(), cursors));
         let told = (AppendNotifier::default(), LiveText::default());
         let streams = Streams::new(records, clock.clone(), told, limits, seats);
         let passage = Passage { clock: clock.clone(), ids, keys: keys.clone(), origins };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_ports::{Clock, limits};
+use dormouse_ports::{Append, Clock, Commit, Commits, Fed, Journal, Map, StreamEnd, limits};
 use futures::FutureExt;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -161,6 +161,49 @@ async fn a_bound_key_reads_the_feed_of_its_workspaces() {
             after = format!("&after_event_id={cursor}");
         }
         assert_eq!(read, wanted, "in pages of {limit}");
+    }
+}
+
+/// A read looks at so much and no more, also where nothing of it is for the reader, and the next goes on behind that.
+#[tokio::test]
+async fn a_bound_key_gets_past_what_others_do_a_stretch_at_a_time() {
+    let world = World::new();
+    let mine = world.workspace().await;
+    let theirs = world.workspace().await;
+    let bob = actor("bob", "acme", Some(&[&mine]));
+    let memory = world.memory.clone().unwrap();
+    for first in 1..=9_000_u64 {
+        let (stream, entries) = ("session_theirs".to_owned(), vec![Map::new()]);
+        let fed = Some(Fed { feed: "acme/event".to_owned(), label: Some(theirs.clone()) });
+        let append = Append { stream, end: StreamEnd::Store, first, entries, fed };
+        let journal = Journal::new(Vec::new(), vec![append]);
+        let commit = Commit { journal, ..Commit::new(format!("theirs-{first}"), world.clock.now()) };
+        memory.commit(&commit).await.unwrap();
+        world.clock.advance(std::time::Duration::from_nanos(1));
+    }
+    let made = world.post("/v1/sessions", json!({"workspace_id": mine})).await;
+    for path in ["/v1/events", "/v1/events/stream"] {
+        let mut found = Vec::new();
+        let mut cursors = Vec::<String>::new();
+        loop {
+            let after = cursors.last().map(|cursor| format!("&after_event_id={cursor}")).unwrap_or_default();
+            let target = format!("{path}?limit=10{after}");
+            let page = body(world.call(bob.clone(), "GET", &target, &Value::Null, None).await.unwrap());
+            found.extend(ids(&page));
+            let Some(cursor) = page["page"]["next_cursor"].as_str() else { break };
+            assert!(ids(&page).is_empty() && page["page"]["has_more"] == true, "{page}");
+            assert!(!cursor.contains("theirs") && cursor.len() <= 200, "{cursor}");
+            cursors.push(cursor.to_owned());
+        }
+        assert_eq!(found, [text(&made["last_event_id"])], "{path}");
+        assert!((2..20).contains(&cursors.len()), "{path}: {} pages", cursors.len());
+        let eve = actor("eve", "acme", Some(&[&mine]));
+        let session = text(&made["last_event_id"]).rsplit_once('_').unwrap().0.strip_prefix("event_").unwrap();
+        for (who, target) in [(eve, path.to_owned()), (bob.clone(), format!("/v1/sessions/{session}/events"))] {
+            let target = format!("{target}?after_event_id={}", cursors[0]);
+            let refusal = world.refusal(who, "GET", &target, Value::Null).await;
+            assert_eq!((refusal.status(), refusal.code().as_str()), (410, "cursor_expired"), "{target}");
+        }
     }
 }
 

@@ -9,6 +9,9 @@ use dormouse_ports::{
 };
 use jiff::{SignedDuration, Timestamp};
 
+/// The most rows of a feed that are looked at for one page: a store that is asked for those with a label reads so many.
+const FED_ROWS: usize = 500;
+
 /// The records of journals.
 #[derive(Debug, Default)]
 pub(super) struct JournalTables {
@@ -156,9 +159,9 @@ impl JournalTables {
         };
         let rows = self.feeds.range((start, Unbounded)).take_while(|((of, _), _)| of == feed);
         let mut page = FeedPage::default();
-        for ((_, order), (label, row)) in rows {
+        for (looked_at, ((_, order), (label, row))) in rows.enumerate() {
             page.is_fresh = row.at > *until;
-            page.more = !page.is_fresh && page.appends.len() == *limit;
+            page.more = !page.is_fresh && (page.appends.len() == *limit || looked_at == FED_ROWS.max(*limit));
             if page.is_fresh || page.more {
                 break;
             }
