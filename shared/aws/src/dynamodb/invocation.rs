@@ -520,6 +520,8 @@ pub(super) fn keep_write(
                 .with(":since", time_value(since))
         }
     };
+    // A repeated commit must not take two attempts off.
+    let update = update.when("attribute_not_exists(commit_id) OR commit_id <> :commit");
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 
