@@ -16,7 +16,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::ensure_table;
 use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
-use dormouse_ports::{Garbage, InvocationId, Invocations, Sessions};
+use dormouse_ports::{Commit, Commits, Garbage, InvocationId, Invocations, Journal, PausedInvocation, Sessions};
 use dormouse_tests::released::{TABLE, store, text, worker};
 use dormouse_tests::{Stage, map, raw};
 use serde_json::{Value, json};
@@ -129,6 +129,25 @@ async fn everything_of_an_invocation_goes_when_its_record_has_expired() {
     assert_eq!(more, 4, "two states, and what it said before and after its pause");
     assert_eq!(scene.collected().await, more);
     assert_eq!(scene.apart().await, of_the_sleeper);
+}
+
+#[tokio::test]
+async fn the_state_of_work_that_a_journal_accepts_stays_as_long_as_the_work() {
+    let scene = Scene::new().await;
+    let now = scene.harness.engine().ports().clock.now();
+    let state = map(json!({ "text": text("asleep-large") }));
+    let paused =
+        PausedInvocation { state: state.into(), ..PausedInvocation::before_first_pause("accepted".into(), "ask", now) };
+    let journal = Journal { accepts: vec![paused], ..Journal::default() };
+    store(&scene.embedded.client()).commit(&Commit { journal, ..Commit::new("accepts", now) }).await.unwrap();
+    let apart = scene.apart().await.len();
+    assert!(apart > 0);
+    scene.stage.clock.advance(2 * DAY);
+    assert_eq!(scene.collected().await, 0, "nobody has come for it yet");
+    assert!(scene.loads("accepted").await);
+    scene.expires("accepted").await;
+    scene.stage.clock.advance(DAY);
+    assert_eq!(scene.collected().await, apart);
 }
 
 #[tokio::test]
