@@ -268,6 +268,7 @@ checks! {
         what_waits_for_other_work_is_behind_what_does_not,
         a_journal_accepts_work_together_with_all_else_or_not_at_all,
         work_is_found_in_the_order_of_its_acceptance,
+        work_is_found_behind_much_that_is_being_done,
         what_began_ends_like_any_other,
         what_is_given_back_before_it_began_waits_again,
         what_is_accepted_can_be_canceled,

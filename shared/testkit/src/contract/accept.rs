@@ -125,6 +125,21 @@ pub(super) async fn work_is_found_in_the_order_of_its_acceptance(store: Store) {
     assert_eq!(dead, ["c".into(), "b".into()]);
 }
 
+pub(super) async fn work_is_found_behind_much_that_is_being_done(store: Store) {
+    for n in 0..80 {
+        let id = format!("alive-{n}");
+        done(&store, &id, accept(&id)).await;
+        granted(store.claim(&takeover(&id, "lives")).await.expect("an answer"));
+    }
+    for n in 0..8 {
+        let id = format!("lost-{n}");
+        let paused = PausedInvocation { suspended_at: at(10), ..beginning(&id) };
+        done(&store, &id, InvocationWrite::Accept { paused: Box::new(paused) }).await;
+        assert_eq!(store.dead_claims(at(11)).await.expect("an answer"), [id.as_str().into()]);
+        granted(store.claim(&takeover(&id, "lives")).await.expect("an answer"));
+    }
+}
+
 pub(super) async fn what_is_accepted_is_accepted_once(store: Store) {
     done(&store, "accept", accept("i1")).await;
     refused(&store, "accept-again", accept("i1")).await;
