@@ -9,11 +9,11 @@ use dormouse_protocol::resource::{
 };
 use serde_json::{Value, json};
 
-use crate::inspect::hint::{AskedQuestion, of_pause};
-use crate::inspect::{InspectError, InspectOutcome, Printer, named, not_found, on, signal};
+use crate::inspect::hint::{AnswerCommands, AskedQuestion, of_pause};
+use crate::inspect::{InspectError, InspectOutcome, Printer, answered, asked_of, named, not_found, on};
 use crate::talk::{AnswerArgs, Client, ServerArgs, Show, TalkError, TalkOutcome, follow_task, input, read};
 use crate::target::{OpenedStore, Purpose, StoreTarget};
-use crate::terminal::{json as json_text, plain, tool_of};
+use crate::terminal::object_of;
 
 /// Verdict of an answer, besides the payload.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +104,7 @@ fn said(payload: Option<&str>, verdict: YesOrNo) -> Result<(TaskMessageKind, Mes
         }
     };
     let mut fields = match payload {
-        Some(text) => dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY)
-            .map_err(|error| TalkError::Payload(error.to_string()))?,
+        Some(text) => object_of(&text).map_err(TalkError::Payload)?,
         None => Map::new(),
     };
     fields.insert("approved".to_owned(), approved.into());
@@ -159,33 +158,54 @@ async fn answer_task(
     let taken: Result<Value, TalkError> = client.write(&format!("{path}/messages"), &body).await;
     let taken = match taken {
         Ok(taken) => taken,
-        Err(error) if error.is_late() => return Err(late(&client, id, pause, &asked.server, error).await),
+        Err(error) if error.is_late() => {
+            return Err(match late(&client, (id, pause), &asked.server).await {
+                true => TalkError::AnotherQuestion,
+                false => error,
+            });
+        }
         Err(error) => return Err(error),
     };
     let show = Show::new(asked.json, &asked.server);
     if asked.follow {
         return follow_task(&client, id, taken["id"].as_str().map(str::to_owned), &show).await;
     }
-    show.task(&client.read(&path).await?)?;
+    show_task(&client, &client.read(&path).await?, &show, &asked.server).await?;
     Ok(TalkOutcome::Fine)
 }
 
-/// What to say of an answer to the pause `answered` of the task `id`, which the server has `refused` since it came late:
-/// what is asked by now, where that is something else.
-async fn late(client: &Client, id: &str, answered: u64, server: &ServerArgs, refused: TalkError) -> TalkError {
+/// Shows `task`, and to people what it asks, with the commands that answer that.
+pub(crate) async fn show_task(client: &Client, task: &Task, show: &Show, server: &ServerArgs) -> Result<(), TalkError> {
+    show.task(task)?;
+    let id = task.envelope.id.as_str();
+    if show.is_for_scripts() || !task.status.is_suspended() {
+        return Ok(());
+    }
+    match OpenQuestion::of(client, id).await {
+        Ok(question) if question.is_asked => {
+            show.lines(&question.lines())?;
+            show.lines(&question.commands(id, server).lines())?;
+        }
+        // It goes on already, or a key may not read what it asks.
+        Ok(_) | Err(_) => {}
+    }
+    Ok(())
+}
+
+/// Tells what the task `id` asks by now, and how that is answered, where that is something else than its pause `answered`;
+/// true if it is.
+async fn late(client: &Client, (id, answered): (&str, u64), server: &ServerArgs) -> bool {
     match OpenQuestion::of(client, id).await {
         Ok(now) if now.is_asked && now.generation != answered => {
-            let asks = AskedQuestion {
-                id,
-                part: now.missing.as_deref(),
-                metadata: now.pause["request"].as_object(),
-                takes_yes_or_no: now.takes_yes_or_no,
-            };
-            let options = format!("{}{}", server.options(), of_pause(Some(now.generation)));
-            let command = asks.commands(&options).into_iter().next().unwrap_or_default();
-            TalkError::AnotherQuestion { question: now.lines().join("\n"), command }
+            let printer = Printer::new(false);
+            let lines = now.lines().into_iter().chain(now.commands(id, server).lines());
+            for line in lines {
+                // Without an error stream there is no reader.
+                let _ = printer.aside(&line);
+            }
+            true
         }
-        Ok(_) | Err(_) => refused,
+        Ok(_) | Err(_) => false,
     }
 }
 
@@ -196,32 +216,50 @@ struct OpenQuestion {
     takes_yes_or_no: bool,
     /// The first part without an answer, where it asks several.
     missing: Option<String>,
-    pause: Value,
+    /// What its author says of it, with all arguments of its calls, and what an answer may have.
+    metadata: Map,
 }
 
 impl OpenQuestion {
     async fn of(client: &Client, id: &str) -> Result<Self, TalkError> {
-        let pause: Value = client.read(&format!("/v1/x-pauses/{id}")).await?;
+        Ok(Self::read(&client.read(&format!("/v1/x-pauses/{id}")).await?))
+    }
+
+    /// That of `pause`, as its server tells it.
+    fn read(pause: &Value) -> Self {
         let mut missing = pause["missing"].as_array().into_iter().flatten();
-        Ok(Self {
+        let mut metadata = pause["request"].as_object().cloned().unwrap_or_default();
+        // They are told beside the request.
+        for name in ["accepts", "answers"] {
+            metadata.extend(pause.get(name).filter(|told| !told.is_null()).map(|told| (name.to_owned(), told.clone())));
+        }
+        let calls = metadata.get_mut("calls").and_then(Value::as_object_mut);
+        for (part, call) in calls.into_iter().flatten() {
+            if let (Some(whole), Some(call)) = (pause["arguments"].get(part), call.as_object_mut()) {
+                call.insert("arguments".to_owned(), whole.clone());
+            }
+        }
+        Self {
             generation: pause["generation"].as_u64().unwrap_or_default(),
             is_asked: pause["status"] == "asleep",
             takes_yes_or_no: pause["answers"].get("approved").is_some(),
             missing: missing.next().and_then(Value::as_str).map(str::to_owned),
-            pause,
-        })
+            metadata,
+        }
     }
 
-    /// The question and the calls that it is about, with all of their arguments.
+    /// The question and what it is about, with all arguments and fields.
     fn lines(&self) -> Vec<String> {
-        let request = &self.pause["request"];
-        let question = request["description"].as_str().unwrap_or("it waits for an answer");
-        let calls = request["calls"].as_object().into_iter().flatten().map(|(part, call)| {
-            let whole = &self.pause["arguments"][part];
-            let arguments = if whole.is_null() { &call["arguments"] } else { whole };
-            format!("  {} {} {}", plain(part), tool_of(call), json_text(arguments, false))
-        });
-        std::iter::once(plain(question)).chain(calls).collect()
+        let question = self.metadata.get("description").and_then(Value::as_str).unwrap_or("it waits for an answer");
+        let about = asked_of(&self.metadata, None).into_iter().map(|line| format!("  {line}"));
+        question.lines().map(str::to_owned).chain(about).collect()
+    }
+
+    /// The commands that answer it, as what the task `id` asks.
+    fn commands(&self, id: &str, server: &ServerArgs) -> AnswerCommands {
+        let (part, takes_yes_or_no) = (self.missing.as_deref(), self.takes_yes_or_no);
+        let asked = AskedQuestion { id, part, metadata: Some(&self.metadata), takes_yes_or_no };
+        asked.commands(&format!("{}{}", server.options(), of_pause(Some(self.generation))))
     }
 }
 
@@ -267,5 +305,42 @@ async fn say(
             Callback { part: Some(part.to_owned()), ..callback }.into()
         }
     };
-    signal(opened, transmission, asked.json).await
+    answered(opened, transmission, asked.json).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_by_now_is_told_with_all_that_answers_it() {
+        let pause = json!({ "generation": 2, "status": "asleep", "missing": [],
+            "request": { "kind": "uncertain_effect", "description": "Did `book` happen?\nNobody knows.",
+                "calls": { "call-1": { "tool": "book", "arguments": { "cut": true, "bytes": 9000 } } } },
+            "arguments": { "call-1": { "room": "blue" } },
+            "accepts": { "properties": { "decision": { "enum": ["happened", "repeat", "skip"] } } },
+            "answers": { "approved": { "decision": "happened" }, "denied": { "decision": "repeat" } } });
+        let question = OpenQuestion::read(&pause);
+        assert_eq!(question.lines(), ["Did `book` happen?", "Nobody knows.", r#"  book {"room":"blue"}"#]);
+        let server = ServerArgs { url: Some("http://here".to_owned()), key: None, data: ".dormouse".into() };
+        let commands = question.commands("task_1", &server);
+        assert_eq!(commands.ready.len(), 3, "{commands:?}");
+        for (command, word) in commands.ready.iter().zip(["happened", "repeat", "skip"]) {
+            let rest = format!(r#" answer task_1 --url http://here --pause 2 '{{"decision":"{word}"}}'"#);
+            assert!(command.ends_with(&rest), "{command}");
+        }
+    }
+
+    #[test]
+    fn the_part_that_is_missing_is_asked_for() {
+        let pause = json!({ "generation": 3, "status": "asleep", "missing": ["call-2"], "request": {},
+            "accepts": null, "answers": { "approved": {}, "denied": {} } });
+        let server = ServerArgs { url: Some("http://here".to_owned()), key: None, data: ".dormouse".into() };
+        let commands = OpenQuestion::read(&pause).commands("task_1", &server);
+        assert!(
+            commands.ready[0].ends_with(" approve task_1 --part call-2 --url http://here --pause 3"),
+            "{commands:?}"
+        );
+        assert_eq!((commands.ready.len(), commands.template), (2, None));
+    }
 }

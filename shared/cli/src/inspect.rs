@@ -3,7 +3,9 @@
 //! Each prints for people, or with `--json` one JSON document for scripts. Neither has more or less to say.
 
 mod ask;
+mod asked;
 mod cancel;
+mod form;
 pub(crate) mod hint;
 mod migrate;
 mod named;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use dormouse_api::Agents;
 use dormouse_harness::{Overruled, Transmission, TurnError, TurnOutcome};
 use dormouse_local::EmbeddedError;
-use dormouse_maintenance::doctor::{Diagnosis, Finding, does, in_words, not_kept};
+use dormouse_maintenance::doctor::{Diagnosis, Finding, in_words, not_kept, then};
 use dormouse_maintenance::{ParkedSignal, doctor, parked_signals, put_aside};
 use dormouse_ports::{
     Category, InvocationId, InvocationRecord, InvocationStatus, Map, PendingRow, SignalId, SignalState, StoreError,
@@ -26,10 +28,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::target::{OpenedStore, Purpose, StoreTarget, TargetError};
+use crate::terminal::object_of;
 pub(crate) use ask::OperatorCommand;
+pub(crate) use asked::asked_of;
+pub(crate) use form::fields_of;
+use hint::AnswerCommands;
 pub(crate) use named::named;
 use print::Row;
-pub(crate) use print::{Printer, bounded, calls_of, moment};
+pub(crate) use print::{Printer, bounded, moment};
 
 /// Emitted where a wake-up is to be registered and there is nothing to register it with.
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
@@ -195,8 +201,7 @@ fn payload(text: Option<String>) -> Result<Map, InspectError> {
         }
         Some(text) => text.to_owned(),
     };
-    let read = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY);
-    read.map_err(|error| InspectError::Payload(error.to_string()))
+    object_of(&text).map_err(InspectError::Payload)
 }
 
 async fn pending(
@@ -282,19 +287,20 @@ async fn who_waits_for(
 }
 
 fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &StoreTarget) -> Row {
-    let asleep = record.status == InvocationStatus::Suspended;
-    let metadata = record.paused.descriptor.metadata.as_ref();
+    // What it waited for last is no news of one that goes on or has ended.
+    let asleep = Some(&record.paused).filter(|_| record.status == InvocationStatus::Suspended);
+    let metadata = asleep.and_then(|paused| paused.descriptor.metadata.as_ref());
     Row {
-        answer_with: if asleep { hint::commands(&record.paused, target) } else { Vec::new() },
+        answer_with: asleep.map(|paused| hint::commands(paused, target)).unwrap_or_default(),
         invocation_id: row.invocation_id.to_string(),
         graph: record.paused.graph.clone(),
         status: print::status(record),
         since: record.paused.suspended_at,
         waits_for: print::waits_for(&record.paused),
-        description: print::description(&record.paused),
-        calls: metadata.map(print::calls_of).unwrap_or_default(),
+        description: asleep.and_then(print::description),
+        calls: metadata.map(|metadata| asked_of(metadata, None)).unwrap_or_default(),
         due_at: row.due_at,
-        then: record.paused.wake.due.as_ref().map(|due| does(&record.paused, due)),
+        then: asleep.and_then(then),
     }
 }
 
@@ -309,7 +315,7 @@ fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
         calls: Vec::new(),
         due_at: row.due_at,
         then: None,
-        answer_with: Vec::new(),
+        answer_with: AnswerCommands::default(),
     }
 }
 
@@ -326,11 +332,12 @@ async fn show(
             let mut told = print::invocation(&record);
             if record.status == InvocationStatus::Suspended {
                 let commands = hint::commands(&record.paused, target);
-                let (first, others) = print::first_of(&commands);
+                let (first, others) = commands.first();
                 told["answer_with"] = json!(first);
                 if !others.is_empty() {
                     told["or_with"] = json!(others);
                 }
+                told["fill_in"] = json!(commands.template);
             }
             printer.fields(&told)?;
             Ok(InspectOutcome::Fine)
@@ -343,22 +350,42 @@ pub(crate) fn not_found(printer: &Printer, id: &InvocationId) -> Result<InspectO
     Ok(InspectOutcome::NotFound)
 }
 
-pub(crate) async fn signal(
+/// Sends a signal, also one that has come in an earlier pause: that it is repeated is told.
+async fn signal(opened: &OpenedStore, transmission: Transmission, json: bool) -> Result<InspectOutcome, InspectError> {
+    let outcome = opened.harness.turn(transmission).await.outcome;
+    tell(outcome, json, |overruled| match overruled {
+        Overruled::Answered(_) | Overruled::Others | Overruled::Time => true,
+        // What counts is not known.
+        Overruled::Earlier => false,
+    })
+}
+
+/// Sends an answer to the pause that it is for, which has to count.
+pub(crate) async fn answered(
     opened: &OpenedStore,
     transmission: Transmission,
     json: bool,
 ) -> Result<InspectOutcome, InspectError> {
+    tell(opened.harness.turn(transmission).await.outcome, json, |_| true)
+}
+
+/// Tells what came of a signal; it is an error where another resolution counts that `is_error`.
+fn tell(
+    outcome: TurnOutcome,
+    json: bool,
+    is_error: impl Fn(&Overruled) -> bool,
+) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
-    let told = match opened.harness.turn(transmission).await.outcome {
+    let told = match outcome {
         TurnOutcome::Completed(turn) => {
-            if let Some(overruled) = turn.overruled {
+            if let Some(overruled) = turn.overruled.filter(is_error) {
                 return Err(InspectError::Overruled(overruled));
             }
             json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated,
                 "state": turn.state })
         }
         TurnOutcome::Suspended(turn) => {
-            if let Some(overruled) = turn.overruled {
+            if let Some(overruled) = turn.overruled.filter(is_error) {
                 return Err(InspectError::Overruled(overruled));
             }
             json!({ "status": "suspended", "invocation_id": turn.invocation_id,

@@ -26,7 +26,7 @@ pub(crate) use chat::Chat;
 pub(crate) use client::{Client, TalkError};
 pub(crate) use show::Show;
 
-use crate::answer::{YesOrNo, answer};
+use crate::answer::{YesOrNo, answer, show_task};
 
 /// Outcome of a command that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
     let task: Task = client.write(&format!("/v1/sessions/{session_id}/tasks"), &body).await?;
     let show = Show::new(asked.json, &asked.server);
     if !asked.follow {
-        show.task(&task)?;
+        show_task(&client, &task, &show, &asked.server).await?;
         return Ok(TalkOutcome::Fine);
     }
     if !asked.json {
@@ -92,7 +92,7 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
 /// An object is a structured payload; everything else is a user's message. What begins like an object and is none is
 /// a slip of the hand.
 pub(crate) fn input(text: String) -> Result<SubmitInput, TalkError> {
-    match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
+    match dormouse_json::read_distinct(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(payload)) => Ok(SubmitInput::Payload(payload)),
         Err(error) if text.trim_start().starts_with('{') => Err(TalkError::Payload(error.to_string())),
         Ok(_) | Err(_) => Ok(SubmitInput::Message(MessageInput::user(text))),

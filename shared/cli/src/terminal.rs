@@ -3,7 +3,22 @@
 
 use std::fmt::Write;
 
+use dormouse_ports::Map;
 use serde_json::Value;
+
+/// The JSON object that is typed as `text`.
+///
+/// # Errors
+/// What is wrong with it; also a name that stands twice in an object, of which a person may have read the other one.
+pub(crate) fn object_of(text: &str) -> Result<Map, String> {
+    let read = dormouse_json::read_distinct(text.as_bytes(), dormouse_json::ENTRY);
+    match read.map_err(|error| error.to_string())? {
+        Value::Object(fields) => Ok(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err("it begins with `{` and ends with `}`".to_owned())
+        }
+    }
+}
 
 /// `text` in one line, with every character that a terminal would obey and not show written as an escape.
 pub(crate) fn plain(text: &str) -> String {
@@ -95,6 +110,14 @@ mod tests {
             let shown = json(&value, pretty);
             assert!(!shown.chars().any(|c| c != '\n' && is_obeyed(c)), "{shown}");
             assert_eq!(serde_json::from_str::<Value>(&shown).expect("JSON"), value);
+        }
+    }
+
+    #[test]
+    fn an_object_has_no_name_twice() {
+        assert_eq!(object_of(r#"{"a": {"b": 1}}"#).map(Value::Object), Ok(json!({ "a": { "b": 1 } })));
+        for wrong in [r#"{"a": 1, "a": 2}"#, r#"{"a": {"b": 1, "b": 1}}"#, "[]", "{...}", "1", ""] {
+            assert!(object_of(wrong).is_err(), "{wrong}");
         }
     }
 

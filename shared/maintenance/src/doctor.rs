@@ -20,7 +20,7 @@ use finding::{LATE, remark};
 pub use repair::repair;
 pub use rules::RulesSeen;
 use words::waiting;
-pub use words::{does, in_words};
+pub use words::{in_words, then};
 
 /// Looks at invocations, with the rules that were on the bus.
 #[derive(Debug)]

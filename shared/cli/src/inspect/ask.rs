@@ -12,14 +12,14 @@ pub(crate) enum OperatorCommand {
     #[command(after_help = "Examples:\n  dormouse pending\n  dormouse pending --graph expense-approval --json\n  \
         dormouse pending --due-by 2027-01-31T09:00:00Z --table dormouse\n\n\
         JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"description\", \
-        \"calls\", \"due_at\", \"then\", \"answer_with\", \"or_with\"}], \"next\"}")]
+        \"calls\", \"due_at\", \"then\", \"answer_with\", \"or_with\", \"fill_in\"}], \"next\"}")]
     Pending(PendingArgs),
     /// Show an invocation: what it is doing, what it waits for, its state.
     #[command(after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\n\
         JSON: {\"invocation_id\", \"status\", \"graph\", \"session_id\", \"correlation_id\", \"generation\", \"since\", \
         \"node\", \"waits_for\": {\"signal_id\", \"metadata\"}, \"answers\": {\"answered\", \"missing\", \"until\", \
         \"counts\", \"veto\"}, \"wake\", \"schema_version\", \"claimed_until\", \"failure\", \"state\", \
-        \"answer_with\", \"or_with\"};\nthe last two where it sleeps\nExit code 4: there is none.")]
+        \"answer_with\", \"or_with\", \"fill_in\"};\nthe last three where it sleeps\nExit code 4: there is none.")]
     Show(ShowArgs),
     /// Send a signal, and go on with the invocation that waits for it.
     ///

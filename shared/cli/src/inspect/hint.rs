@@ -1,19 +1,60 @@
-//! The commands that are shown beside what sleeps: each of them answers, and can be pasted as it is.
+//! The commands that are shown beside what sleeps: those that answer when they are pasted as they are, and those that are to
+//! be filled in.
 
 use dormouse_local::program;
 use dormouse_ports::{Map, PausedInvocation};
 use serde_json::{Value, json};
 
+use super::form::Template;
 use crate::answer::is_task;
 use crate::target::StoreTarget;
 use crate::terminal::quoted;
 
 /// Kind of the question whether a call happened, whose answers are no plain yes and no.
 const DOUBT: &str = "uncertain_effect";
+/// Kind of the questions that tools ask.
+const TOOL_INPUT: &str = "tool_input";
 /// Field in which an answer says what was decided.
 const DECISION: &str = "decision";
 /// Field in which an answer names the arguments that were shown: the number of the pause says as much.
 const DIGEST: &str = "digest";
+
+/// How something is answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AnswerCommands {
+    /// Those that answer as they are: the one that goes on first.
+    pub(crate) ready: Vec<String>,
+    /// One that is to be filled in. As it is, it is refused and changes nothing.
+    pub(crate) template: Option<String>,
+}
+
+impl AnswerCommands {
+    /// `command`, whose payload is `template`.
+    fn of(command: String, template: &Template) -> Self {
+        match template.is_whole {
+            true => Self { ready: vec![command], template: None },
+            false => Self { ready: Vec::new(), template: Some(command) },
+        }
+    }
+
+    /// The first of those that answer as they are, and the others.
+    pub(crate) fn first(&self) -> (Option<&String>, &[String]) {
+        match self.ready.split_first() {
+            Some((first, others)) => (Some(first), others),
+            None => (None, &[]),
+        }
+    }
+
+    /// A line for each, behind a word that says what it is.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let words = std::iter::once("answer it with:").chain(std::iter::repeat("or:"));
+        let ready = words.zip(&self.ready);
+        ready
+            .chain(self.template.iter().map(|template| ("fill in:", template)))
+            .map(|(word, command)| format!("{word:>15} {command}"))
+            .collect()
+    }
+}
 
 /// What is asked, as far as a command says it.
 #[derive(Debug)]
@@ -29,37 +70,60 @@ pub(crate) struct AskedQuestion<'q> {
 }
 
 impl AskedQuestion<'_> {
-    /// The commands that answer it, with these `options`: the one that goes on first.
-    pub(crate) fn commands(&self, options: &str) -> Vec<String> {
+    /// The commands that answer it, with these `options`.
+    pub(crate) fn commands(&self, options: &str) -> AnswerCommands {
         let part = self.part.map(|part| format!(" --part {}", quoted(part))).unwrap_or_default();
         let rest = format!("{}{part}{options}", quoted(self.id));
         let answer = |said: &str| format!("{} answer {rest} {}", program(), quoted(said));
         let decisions = decisions(self.metadata);
         if !decisions.is_empty() {
-            return decisions.iter().map(|decision| answer(&json!({ DECISION: decision }).to_string())).collect();
+            let ready = decisions.iter().map(|decision| answer(&json!({ DECISION: decision }).to_string()));
+            return AnswerCommands { ready: ready.collect(), template: None };
+        }
+        if is_of(self.metadata, TOOL_INPUT) {
+            let Template { text, is_whole } = self.form();
+            let given = Template { text: format!(r#"{{"{DECISION}":"answer","content":{text}}}"#), is_whole };
+            let mut commands = AnswerCommands::of(answer(&given.text), &given);
+            commands.ready.push(answer(&json!({ DECISION: "decline" }).to_string()));
+            return commands;
         }
         if !self.takes_yes_or_no {
-            return vec![answer(&example(self.metadata))];
+            let template = template(self.metadata);
+            return AnswerCommands::of(answer(&template.text), &template);
         }
         let plain = ["approve", "deny"].map(|word| format!("{} {word} {rest}", program()));
         let more = beside_yes_and_no(self.metadata);
-        plain.into_iter().chain(more.map(|more| format!("{} approve {rest} {}", program(), quoted(&more)))).collect()
+        let more = more.map(|more| format!("{} approve {rest} {}", program(), quoted(&more.text)));
+        AnswerCommands { ready: plain.into(), template: more }
+    }
+
+    /// What the tool asks for: the fields of its question, or of that of the part that is asked.
+    fn form(&self) -> Template {
+        let questions = self.metadata.and_then(|metadata| metadata.get("questions")?.as_object());
+        let question = questions.and_then(|all| match self.part {
+            Some(part) => all.get(part),
+            None => all.values().next(),
+        });
+        let schema = question.and_then(|question| question.get("schema")?.as_object());
+        schema.map_or_else(Template::of_anything, Template::of)
     }
 }
 
 /// The commands that answer what `paused`, of the store `target`, waits for.
-pub(crate) fn commands(paused: &PausedInvocation, target: &StoreTarget) -> Vec<String> {
+pub(crate) fn commands(paused: &PausedInvocation, target: &StoreTarget) -> AnswerCommands {
     let id = paused.invocation_id.as_str();
     let expects = paused.fan_in.as_ref();
     let missing = expects.and_then(|fan_in| fan_in.expected.iter().find(|one| !fan_in.has_answered(&one.part)));
     let metadata = paused.descriptor.metadata.as_ref();
     if target.is_table() && !is_task(id) {
         let options = target.options();
-        let payload = quoted(&example(metadata));
-        return vec![match missing {
+        let template = template(metadata);
+        let payload = quoted(&template.text);
+        let command = match missing {
             Some(part) => format!("{} signal {}{options} {payload}", program(), quoted(part.signal_id.as_str())),
             None => format!("{} signal --invocation {}{options} {payload}", program(), quoted(id)),
-        }];
+        };
+        return AnswerCommands::of(command, &template);
     }
     let options = if target.is_table() { " --url URL".to_owned() } else { target.options() };
     let takes_yes_or_no = metadata.and_then(|metadata| metadata.get("answers")?.get("approved")).is_some();
@@ -68,9 +132,14 @@ pub(crate) fn commands(paused: &PausedInvocation, target: &StoreTarget) -> Vec<S
     asked.commands(&format!("{options}{}", of_pause(Some(paused.generation))))
 }
 
+/// True if the pause with `metadata` is of that `kind`.
+fn is_of(metadata: Option<&Map>, kind: &str) -> bool {
+    metadata.is_some_and(|metadata| metadata.get("kind").is_some_and(|given| given == kind))
+}
+
 /// The words that answer whether a call happened; none of another question.
 fn decisions(metadata: Option<&Map>) -> Vec<Value> {
-    let is_doubt = metadata.is_some_and(|metadata| metadata.get("kind").is_some_and(|kind| kind == DOUBT));
+    let is_doubt = is_of(metadata, DOUBT);
     let words =
         accepted(metadata).and_then(|accepts| accepts.get("properties")?.get(DECISION)?.get("enum")?.as_array());
     words.filter(|_| is_doubt).cloned().unwrap_or_default()
@@ -83,7 +152,7 @@ fn accepted(metadata: Option<&Map>) -> Option<&Value> {
 }
 
 /// The fields that an answer may set beside those that yes and no stand for.
-fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
+fn beside_yes_and_no(metadata: Option<&Map>) -> Option<Template> {
     let metadata = metadata?;
     let answers = metadata.get("answers")?;
     let is_meant = |name: &str| {
@@ -99,9 +168,8 @@ fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
         let kind = schema.get("type").and_then(Value::as_str);
         matches!(kind, Some("integer" | "number" | "boolean")) || schema.get("enum").is_some()
     };
-    let more = properties.iter().filter(|(name, schema)| !is_meant(name) && is_short(schema));
-    let more: Map = more.map(|(name, schema)| (name.clone(), any_of(schema))).collect();
-    (!more.is_empty()).then(|| Value::Object(more).to_string())
+    let more: Vec<_> = properties.iter().filter(|(name, schema)| !is_meant(name) && is_short(schema)).collect();
+    (!more.is_empty()).then(|| Template::with(more))
 }
 
 /// The option of a command that answers the pause of that number, and no later one.
@@ -110,42 +178,16 @@ pub(crate) fn of_pause(number: Option<u64>) -> String {
 }
 
 /// An answer of the shape that the pause accepts by its `metadata`, to be filled in.
-pub(crate) fn example(metadata: Option<&Map>) -> String {
-    let accepted = accepted(metadata);
-    let Some(properties) = accepted.and_then(|schema| schema.get("properties")?.as_object()) else {
-        return "{...}".to_owned();
-    };
-    let required = accepted.and_then(|schema| schema.get("required")?.as_array());
-    let is_needed = |name: &str| required.is_none_or(|required| required.iter().any(|one| one == name));
-    let needed = properties.iter().filter(|(name, _)| is_needed(name));
-    Value::Object(needed.map(|(name, schema)| (name.clone(), any_of(schema))).collect()).to_string()
-}
-
-/// A value that `schema` may take, and that shows its type.
-fn any_of(schema: &Value) -> Value {
-    let known = schema.get("const").or_else(|| schema.get("enum")?.get(0));
-    match (known, schema.get("type").and_then(Value::as_str)) {
-        (Some(known), _) => known.clone(),
-        (None, Some("boolean")) => true.into(),
-        (None, Some("integer" | "number")) => 0.into(),
-        (None, Some("array")) => json!([]),
-        (None, Some("object")) => json!({}),
-        (None, _) => "...".into(),
-    }
+fn template(metadata: Option<&Map>) -> Template {
+    accepted(metadata).and_then(Value::as_object).map_or_else(Template::of_anything, Template::of)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_example_has_what_is_required() {
-        let schema = json!({ "accepts": { "type": "object", "required": ["vote", "count"], "properties": {
-            "vote": { "enum": ["yes", "no"] }, "count": { "type": "integer" }, "note": { "type": "string" } } } });
-        assert_eq!(example(schema.as_object()), r#"{"vote":"yes","count":0}"#);
-        let nothing = json!({ "accepts": { "type": "object", "properties": {} } });
-        assert_eq!(example(nothing.as_object()), "{}");
-        assert_eq!(example(None), "{...}");
+    fn ready<const N: usize>(commands: [String; N]) -> AnswerCommands {
+        AnswerCommands { ready: commands.into(), template: None }
     }
 
     #[test]
@@ -153,7 +195,18 @@ mod tests {
         let asked = json!({ "answers": { "approved": { "ok": true }, "denied": { "ok": false }, "by": "who" },
             "accepts": { "properties": { "ok": { "type": "boolean" }, "who": { "type": "string" },
             "granted": { "type": "integer" } } } });
-        assert_eq!(beside_yes_and_no(asked.as_object()).as_deref(), Some(r#"{"granted":0}"#));
+        let asked = AskedQuestion { id: "a", part: None, metadata: asked.as_object(), takes_yes_or_no: true };
+        let program = program();
+        let commands = asked.commands("");
+        assert_eq!(commands.ready, [format!("{program} approve a"), format!("{program} deny a")]);
+        assert_eq!(
+            commands.lines(),
+            [
+                format!("answer it with: {program} approve a"),
+                format!("            or: {program} deny a"),
+                format!("       fill in: {program} approve a '{{\"granted\":<whole number>}}'"),
+            ]
+        );
         let plain = json!({ "answers": { "approved": { "ok": true }, "denied": {} },
             "accepts": { "properties": { "ok": {} } } });
         assert_eq!(beside_yes_and_no(plain.as_object()), None);
@@ -167,13 +220,17 @@ mod tests {
         };
         let program = program();
         let of = |word: &str| format!("{program} {word} 'a; rm -rf /' --pause 1");
-        assert_eq!(spelled(None, None, true), [of("approve"), of("deny")]);
+        assert_eq!(spelled(None, None, true), ready([of("approve"), of("deny")]));
         let seen = json!({ "accepts": { "properties": { DIGEST: { "enum": ["aa", "bb"] } } }, "answers": {} });
-        assert_eq!(spelled(None, Some(&seen), true), [of("approve"), of("deny")], "the number of the pause says it");
+        assert_eq!(
+            spelled(None, Some(&seen), true),
+            ready([of("approve"), of("deny")]),
+            "the number of the pause says it"
+        );
         let asked = json!({ "accepts": { "properties": { "a": { "const": "$(b)" } } } });
         assert_eq!(
             spelled(Some("o'hara"), Some(&asked), false),
-            [format!(r#"{program} answer 'a; rm -rf /' --part 'o'\''hara' --pause 1 '{{"a":"$(b)"}}'"#)]
+            ready([format!(r#"{program} answer 'a; rm -rf /' --part 'o'\''hara' --pause 1 '{{"a":"$(b)"}}'"#)])
         );
     }
 
@@ -187,7 +244,29 @@ mod tests {
             json!({ "kind": DOUBT, "answers": answers, "expects": { "accepts": decision } }),
         ] {
             let asked = AskedQuestion { id: "task_1", part: None, metadata: doubt.as_object(), takes_yes_or_no: true };
-            assert_eq!(asked.commands(""), ["happened", "repeat", "skip"].map(said));
+            assert_eq!(asked.commands(""), ready(["happened", "repeat", "skip"].map(said)));
         }
+    }
+
+    #[test]
+    fn what_a_tool_asks_is_declined_as_it_is_and_answered_when_it_is_filled_in() {
+        let color = json!({ "properties": { "color": { "enum": ["red", "blue"] } }, "required": ["color"] });
+        let sure = json!({ "type": "object", "properties": {} });
+        let asked = json!({ "kind": TOOL_INPUT, "accepts": { "properties": { "decision": { "enum": ["answer"] } } },
+            "questions": { "call-1": { "schema": sure }, "call-2": { "schema": color } } });
+        let of = |part| {
+            AskedQuestion { id: "task_1", part, metadata: asked.as_object(), takes_yes_or_no: false }.commands("")
+        };
+        let said = |part: &str, given: &str| format!("{} answer task_1 --part {part} '{given}'", program());
+        let filled = r#"{"decision":"answer","content":{"color":<"red" or "blue">}}"#;
+        let declined = r#"{"decision":"decline"}"#;
+        assert_eq!(
+            of(Some("call-2")),
+            AnswerCommands { ready: vec![said("call-2", declined)], template: Some(said("call-2", filled)) }
+        );
+        let nothing = r#"{"decision":"answer","content":{}}"#;
+        assert_eq!(of(Some("call-1")), ready([said("call-1", nothing), said("call-1", declined)]));
+        let unknown = of(Some("call-3")).template.expect("one to fill in");
+        assert!(unknown.ends_with(r#"'{"decision":"answer","content":{...}}'"#), "{unknown}");
     }
 }

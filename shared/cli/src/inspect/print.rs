@@ -7,6 +7,7 @@ use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, Map, PausedInvoc
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::hint::AnswerCommands;
 use crate::terminal::{self, plain};
 
 const BOLD: &str = "\u{1b}[1m";
@@ -28,28 +29,28 @@ pub(crate) struct Row {
     pub(crate) waits_for: String,
     /// Question, in the words of its author.
     pub(crate) description: Option<String>,
-    /// The calls of tools that are asked about, with their arguments.
+    /// The calls of tools that are asked about, with their arguments, and what tools ask, with the fields of an answer.
     pub(crate) calls: Vec<String>,
     pub(crate) due_at: Option<Timestamp>,
     /// What time does then.
-    pub(crate) then: Option<&'static str>,
+    pub(crate) then: Option<String>,
     /// The commands that answer it, if it sleeps.
-    pub(crate) answer_with: Vec<String>,
+    pub(crate) answer_with: AnswerCommands,
 }
 
 impl Row {
     pub(crate) fn into_json(self) -> Value {
-        let (first, others) = first_of(&self.answer_with);
+        let (first, others) = self.answer_with.first();
         json!({ "invocation_id": self.invocation_id, "graph": self.graph, "status": self.status, "since": self.since,
             "waits_for": self.waits_for,
             "description": self.description, "calls": self.calls, "due_at": self.due_at, "then": self.then,
-            "answer_with": first, "or_with": others })
+            "answer_with": first, "or_with": others, "fill_in": self.answer_with.template })
     }
 
     pub(crate) const HEAD: [&str; 6] = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "DUE", "WAITS FOR"];
 
     pub(crate) fn cells(&self, now: Timestamp) -> [String; 6] {
-        let due = self.due_at.map(|at| match self.then {
+        let due = self.due_at.map(|at| match &self.then {
             Some(then) => format!("{} {then}", moment(at)),
             None => moment(at),
         });
@@ -66,15 +67,8 @@ impl Row {
     /// What stands below the line.
     pub(crate) fn below(&self) -> Vec<String> {
         let asked = self.description.iter().chain(&self.calls).map(|line| bounded(line, BELOW));
-        asked.chain(self.answer_with.iter().cloned()).collect()
-    }
-}
-
-/// The first of the commands that answer, and the others.
-pub(crate) fn first_of(commands: &[String]) -> (Option<&String>, &[String]) {
-    match commands.split_first() {
-        Some((first, others)) => (Some(first), others),
-        None => (None, &[]),
+        let template = self.answer_with.template.iter().map(|template| format!("fill in: {template}"));
+        asked.chain(self.answer_with.ready.iter().cloned()).chain(template).collect()
     }
 }
 
@@ -85,22 +79,6 @@ pub(crate) fn bounded(text: &str, most: usize) -> String {
         words.push('…');
     }
     words
-}
-
-/// The calls of tools in the `metadata` of a pause, a line for each: the part where there are several, the tool, the
-/// arguments.
-pub(crate) fn calls_of(metadata: &Map) -> Vec<String> {
-    let calls = metadata.get("calls").and_then(Value::as_object);
-    let several = calls.is_some_and(|calls| calls.len() > 1);
-    let one = |(part, call): (&String, &Value)| {
-        let tool = terminal::tool_of(call);
-        let part = if several { format!("{part}: ") } else { String::new() };
-        match call.get("arguments") {
-            None => format!("{part}{tool}"),
-            Some(arguments) => format!("{part}{tool} {}", terminal::json(arguments, false)),
-        }
-    };
-    calls.into_iter().flatten().map(one).collect()
 }
 
 /// `at` to the second, as people read it in a table.
@@ -209,6 +187,11 @@ impl Printer {
 
     pub(crate) fn line(&self, line: &str) -> io::Result<()> {
         self.put(&plain(line))
+    }
+
+    /// A line that is no output of the command, before its complaint.
+    pub(crate) fn aside(&self, line: &str) -> io::Result<()> {
+        writeln!(io::stderr().lock(), "{}", plain(line))
     }
 
     pub(crate) fn complain(&self, line: &str) -> io::Result<()> {
@@ -339,14 +322,6 @@ mod tests {
 
     #[test]
     fn what_is_asked_stands_below_its_line() {
-        let call = |to: &str| json!({ "tool": "send_mail", "arguments": { "to": to }, "digest": "aa" });
-        let one = json!({ "calls": { "call-1": call("ann") } });
-        assert_eq!(calls_of(one.as_object().expect("an object")), [r#"send_mail {"to":"ann"}"#]);
-        let several = json!({ "calls": { "call-1": call("ann"), "call-2": { "tool": "pay" } } });
-        assert_eq!(
-            calls_of(several.as_object().expect("an object")),
-            [r#"call-1: send_mail {"to":"ann"}"#, "call-2: pay"]
-        );
         let at = "2026-12-03T01:18:04.5Z".parse().expect("an instant");
         let row = Row {
             invocation_id: "task_1".to_owned(),
@@ -357,17 +332,25 @@ mod tests {
             description: Some("ä".repeat(BELOW + 1)),
             calls: vec!["send_mail {}".to_owned()],
             due_at: Some(at),
-            then: Some("is denied"),
-            answer_with: vec!["dormouse approve task_1".to_owned(), "dormouse deny task_1".to_owned()],
+            then: Some("is denied".to_owned()),
+            answer_with: AnswerCommands {
+                ready: vec!["dormouse approve task_1".to_owned(), "dormouse deny task_1".to_owned()],
+                template: Some("dormouse approve task_1 '{\"days\":<number>}'".to_owned()),
+            },
         };
         assert_eq!(row.cells(at)[4], "2026-12-03T01:18:04Z is denied");
         let question = format!("{}…", "ä".repeat(BELOW));
-        assert_eq!(row.below(), [question.as_str(), "send_mail {}", "dormouse approve task_1", "dormouse deny task_1"]);
+        let filled = "fill in: dormouse approve task_1 '{\"days\":<number>}'";
+        assert_eq!(
+            row.below(),
+            [question.as_str(), "send_mail {}", "dormouse approve task_1", "dormouse deny task_1", filled]
+        );
         let told = row.into_json();
         assert_eq!(
             (&told["answer_with"], &told["or_with"]),
             (&json!("dormouse approve task_1"), &json!(["dormouse deny task_1"]))
         );
+        assert_eq!(told["fill_in"], "dormouse approve task_1 '{\"days\":<number>}'");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::said::{fields_of, forms_of, prompt_of};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
-use crate::inspect::moment;
+use crate::inspect::{asked_of, moment};
 use crate::terminal::plain;
 
 /// Talk with an agent of a folder: its text as it comes, its calls of tools in a line each, its questions in place.
@@ -196,8 +196,39 @@ struct ChatSession {
     screen: Arc<Screen>,
     /// The tools of calls that have failed and whose results were not told, by the ids of the calls.
     failed: RefCell<BTreeMap<String, String>>,
-    /// The tools that work elsewhere and are waited for, as they were told; nothing while none is.
-    elsewhere: RefCell<Option<String>>,
+    /// What the task that is followed waits for elsewhere.
+    elsewhere: RefCell<WaitElsewhere>,
+}
+
+/// The wait of a task for tools that work elsewhere.
+#[derive(Default)]
+struct WaitElsewhere {
+    /// The task and what it waits for, as that was told last.
+    told: Option<(String, String)>,
+    /// True while it sleeps: nothing has come of it since.
+    sleeps: bool,
+}
+
+impl WaitElsewhere {
+    /// The task sleeps until `waits` is over; true if that is to be told.
+    fn begin(&mut self, task: &str, waits: &str) -> bool {
+        self.sleeps = true;
+        let is_told = self.told.as_ref().is_some_and(|(of, told)| of == task && told == waits);
+        if !is_told {
+            self.told = Some((task.to_owned(), waits.to_owned()));
+        }
+        !is_told
+    }
+
+    /// Something came of the task: it works.
+    fn moved(&mut self) {
+        self.sleeps = false;
+    }
+
+    /// The wait is over.
+    fn end(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// Result of a task that was followed.
@@ -267,7 +298,12 @@ impl ChatSession {
             let id = task.envelope.id.as_str();
             let (after, asked) = self.last_question(id).await?;
             if asked.as_ref().is_none_or(asks_nobody) {
-                asked.iter().for_each(|request| self.tell_elsewhere(request));
+                if let Some((request, waits)) =
+                    asked.as_ref().and_then(|request| Some((request, waits_elsewhere(request)?)))
+                {
+                    // It is not followed: what is typed here is for the conversation.
+                    self.show_elsewhere(request, &waits);
+                }
                 continue;
             }
             match self.attend(id, (after, asked), person).await? {
@@ -309,7 +345,7 @@ impl ChatSession {
                 None => match self.watch(task, &mut after, person).await? {
                     FollowedTask::Asks(request) => request,
                     FollowedTask::Ended(outcome) => {
-                        self.elsewhere.borrow_mut().take();
+                        self.elsewhere.borrow_mut().end();
                         return Ok(Sent::Ended(outcome));
                     }
                     FollowedTask::Stopped => return self.stop(task).await,
@@ -331,12 +367,18 @@ impl ChatSession {
         after: &mut Option<String>,
         person: &mut Person,
     ) -> Result<FollowedTask, TalkError> {
-        let sleeps = self.elsewhere.borrow().is_some();
+        let mut sleeps = self.elsewhere.borrow().sleeps;
         let mut followed = pin!(self.follow(task, after));
         loop {
             tokio::select! {
                 followed = &mut followed => return followed,
-                () = person.lines.ended(), if sleeps => return Ok(FollowedTask::Left),
+                () = person.lines.ended(), if sleeps => {
+                    // It may work by now, and would be cut in the midst of that.
+                    sleeps = self.elsewhere.borrow().sleeps;
+                    if sleeps {
+                        return Ok(FollowedTask::Left);
+                    }
+                }
                 interrupted = tokio::signal::ctrl_c() => {
                     interrupted?;
                     return Ok(FollowedTask::Stopped);
@@ -360,7 +402,7 @@ impl ChatSession {
             Err(TalkError::Refused { status: 409, message, .. }) => self.screen.line(&plain(&message)),
             Err(error) => return Err(error),
         }
-        self.elsewhere.borrow_mut().take();
+        self.elsewhere.borrow_mut().end();
         self.screen.stop();
         Ok(Sent::Ended(TalkOutcome::Fine))
     }
@@ -371,6 +413,7 @@ impl ChatSession {
         let mut seen = after.clone();
         follow::follow(&self.client, &format!("/v1/tasks/{task}/stream"), after.clone(), |event| {
             seen = Some(event.envelope.id.as_str().to_owned());
+            self.elsewhere.borrow_mut().moved();
             asks = self.show(event);
             if event.event == EventKind::TaskCompleted {
                 outcome = TalkOutcome::Fine;
@@ -464,10 +507,10 @@ impl ChatSession {
         }
         if asks_nobody(request) {
             // A job, an event or other agents answer this.
-            self.tell_elsewhere(request);
+            self.tell_elsewhere(task, request);
             return Ok(Answered::Done);
         }
-        self.elsewhere.borrow_mut().take();
+        self.elsewhere.borrow_mut().end();
         let missing: Vec<String> = request
             .get("missing")
             .and_then(Value::as_array)
@@ -505,12 +548,20 @@ impl ChatSession {
         Ok(Answered::Done)
     }
 
-    /// Tells once which tools work elsewhere where `request` waits for some, and what a person can do meanwhile.
-    fn tell_elsewhere(&self, request: &Map) {
+    /// Tells once which tools work elsewhere where the `request` of `task` waits for some, and what a person can do meanwhile.
+    fn tell_elsewhere(&self, task: &str, request: &Map) {
         let Some(waits) = waits_elsewhere(request) else { return };
-        if self.elsewhere.borrow().as_ref() == Some(&waits) {
+        if !self.elsewhere.borrow_mut().begin(task, &waits) {
             return;
         }
+        self.show_elsewhere(request, &waits);
+        if io::stdin().is_terminal() {
+            self.screen.line(&format!("{DIM}  Ctrl-D leaves it asleep, Ctrl-C ends the run{PLAIN}"));
+        }
+    }
+
+    /// What `request` `waits` for elsewhere, until when, and where its outcome is told.
+    fn show_elsewhere(&self, request: &Map, waits: &str) {
         let due = request.get("due_at").and_then(Value::as_str).and_then(|due| due.parse::<Timestamp>().ok());
         let due = due.map(|due| format!(", and goes on at {} at the latest", moment(due))).unwrap_or_default();
         self.screen.line(&format!("{DIM}· {waits}{due}{PLAIN}"));
@@ -519,10 +570,6 @@ impl ChatSession {
             "{DIM}  its callback address is at {address}, as long as this conversation is open; \
              `dormouse dev --workspace` has one that stays{PLAIN}"
         ));
-        if io::stdin().is_terminal() {
-            self.screen.line(&format!("{DIM}  Ctrl-D leaves it asleep, Ctrl-C ends the run{PLAIN}"));
-        }
-        self.elsewhere.replace(Some(waits));
     }
 
     /// Sends what the person says to the `part` of what was shown of `request`, and to nothing that is asked later.
@@ -565,10 +612,8 @@ impl ChatSession {
         let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
         let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
         self.screen.question(question);
-        let calls = request.get("calls").and_then(Value::as_object).into_iter().flatten();
-        for (_, call) in calls.filter(|(name, _)| part.is_none_or(|part| part == *name)) {
-            let arguments = crate::terminal::json(&call["arguments"], false);
-            self.screen.line(&format!("  {} {arguments}", crate::terminal::tool_of(call)));
+        for line in asked_of(request, part) {
+            self.screen.line(&format!("  {line}"));
         }
         person.lines.leave_out_early(&self.screen);
         let mut are_told = false;
@@ -684,6 +729,19 @@ mod tests {
         assert_eq!(waits(json!({ "kind": "job", "calls": calls })).as_deref(), Some(told));
         assert_eq!(waits(json!({ "kind": "model", "job": "j" })), None);
         assert_eq!(waits(json!({ "kind": "approval", "calls": calls })), None);
+    }
+
+    #[test]
+    fn a_task_that_works_again_sleeps_no_more_and_is_told_of_once() {
+        let mut wait = WaitElsewhere::default();
+        assert!(wait.begin("task_1", "`sign`") && wait.sleeps);
+        wait.moved();
+        assert!(!wait.sleeps);
+        assert!(!wait.begin("task_1", "`sign`") && wait.sleeps, "it was asked, and is waited for again");
+        assert!(wait.begin("task_1", "`print`"));
+        assert!(wait.begin("task_2", "`print`"));
+        wait.end();
+        assert!(!wait.sleeps && wait.begin("task_2", "`print`"));
     }
 
     #[test]

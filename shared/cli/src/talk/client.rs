@@ -57,10 +57,8 @@ pub(crate) enum TalkError {
         "a task is answered by whoever the key belongs to: leave --by out, or make a key for that person with `dormouse keys create`"
     )]
     ByItsKey,
-    #[error(
-        "this was no answer to what the task waits for now, and was not taken: {question}; answer it with: {command}"
-    )]
-    AnotherQuestion { question: String, command: String },
+    #[error("this was no answer to what the task waits for now, and was not taken")]
+    AnotherQuestion,
     #[error("task {task} waits for nothing: it is {status}")]
     WaitsForNothing { task: String, status: &'static str },
     #[error(transparent)]
@@ -88,7 +86,7 @@ impl TalkError {
             | Self::NoAgent { .. }
             | Self::NoAnswer
             | Self::ByItsKey
-            | Self::AnotherQuestion { .. }
+            | Self::AnotherQuestion
             | Self::WaitsForNothing { .. }
             | Self::Declared(_)
             | Self::Inspect(_)
@@ -123,7 +121,7 @@ impl TalkError {
             | Self::NoAgent { .. }
             | Self::NoAnswer
             | Self::ByItsKey
-            | Self::AnotherQuestion { .. }
+            | Self::AnotherQuestion
             | Self::WaitsForNothing { .. }
             | Self::Declared(_)
             | Self::Io(_) => ExitCode::FAILURE,

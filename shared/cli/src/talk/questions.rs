@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use dormouse_ports::Map;
 use dormouse_ports::tool::InputRequest;
 use dormouse_tools::mcp::Asker;
-use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::said::{forms_of, object_of, prompt_of};
+use super::said::{forms_of, prompt_of, typed_object};
 use super::screen::{InputLines, Screen, Typed};
+use crate::inspect::fields_of;
 
 /// The kind of these questions.
 const KIND: &str = "tool_input";
@@ -44,7 +44,9 @@ impl QuestionInCall {
     /// Puts it to the person at the terminal, for whom the call waits; it breaks where the person stops the task.
     pub(super) async fn answered(mut self, screen: &Screen, lines: &mut InputLines) -> io::Result<ControlFlow<()>> {
         screen.question(&format!("{} asks: {}", self.server, self.asked.message));
-        screen.line(&format!("  {}", crate::terminal::json(&json!(self.asked.schema), false)));
+        for field in fields_of(&self.asked.schema) {
+            screen.line(&format!("  {field}"));
+        }
         lines.leave_out_early(screen);
         let mut are_told = false;
         loop {
@@ -58,7 +60,7 @@ impl QuestionInCall {
             };
             let content = match typed {
                 Typed::Line(line) if line.trim().is_empty() => None,
-                Typed::Line(line) => match object_of(&line) {
+                Typed::Line(line) => match typed_object(&line) {
                     Ok(content) => Some(content),
                     Err(reason) => {
                         screen.line(&reason.told(forms_of(KIND), &mut are_told));

@@ -3,7 +3,7 @@
 use dormouse_protocol::Map;
 use serde_json::Value;
 
-use crate::terminal::plain;
+use crate::terminal::{object_of, plain};
 
 /// Said to what is no answer, before the reason.
 const NO_ANSWER: &str = "  that is no answer to it";
@@ -94,10 +94,11 @@ pub(super) fn fields_of(kind: &str, line: &str) -> Result<Map, NoAnswer> {
         }),
         ("uncertain_effect", "s" | "skip") => Ok(decided("skip", if rest == "it" { "" } else { rest })),
         ("uncertain_effect", _) => Err(no_word(line)),
-        (_, "") => Ok(decided("decline", "")),
+        // Nothing at all: marks alone are a slip.
+        (_, _) if line.is_empty() => Ok(decided("decline", "")),
         (_, _) => {
             let mut fields = decided("answer", "");
-            fields.insert("content".to_owned(), Value::Object(object_of(line)?));
+            fields.insert("content".to_owned(), Value::Object(typed_object(line)?));
             Ok(fields)
         }
     }
@@ -107,16 +108,16 @@ pub(super) fn fields_of(kind: &str, line: &str) -> Result<Map, NoAnswer> {
 ///
 /// # Errors
 /// The reason for which there is none.
-pub(super) fn object_of(line: &str) -> Result<Map, NoAnswer> {
+pub(super) fn typed_object(line: &str) -> Result<Map, NoAnswer> {
     let line = line.trim();
-    match serde_json::from_str::<Value>(line) {
-        Ok(Value::Object(fields)) => Ok(fields),
+    match object_of(line) {
+        Ok(fields) => Ok(fields),
         Err(_) if line.starts_with('{') && line.contains(CURLY) => {
             Err(NoAnswer::wrong("its quotes are curly: JSON has straight ones (\")"))
         }
         Err(error) if line.starts_with('{') => Err(NoAnswer::wrong(format!("it is no JSON: {error}"))),
-        Ok(_) | Err(_) if matches!(line, "?" | "/?" | "/help" | "help") => Err(NoAnswer::Asks),
-        Ok(_) | Err(_) => Err(NoAnswer::wrong("it is no JSON object, which begins with `{`")),
+        Err(_) if matches!(line, "?" | "/?" | "/help" | "help") => Err(NoAnswer::Asks),
+        Err(_) => Err(NoAnswer::wrong("it is no JSON object, which begins with `{`")),
     }
 }
 
@@ -125,7 +126,7 @@ fn edited(line: &str) -> Result<Map, NoAnswer> {
     if !line.starts_with(['{', '[', '"']) {
         return Err(no_word(line));
     }
-    let said = object_of(line)?;
+    let said = typed_object(line)?;
     if !said.contains_key("arguments") {
         let names: Vec<&str> = said.keys().map(String::as_str).collect();
         let reason = match names.as_slice() {
@@ -193,6 +194,9 @@ mod tests {
         assert_eq!(answer("uncertain_effect", "repeat it"), Some(json!({ "decision": "repeat" })));
         assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
         assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
+        for slip in [".", "!", ", {\"a\": 1}", r#"{"a": 1, "a": 2}"#] {
+            assert_eq!(answer("tool_input", slip), None, "{slip}");
+        }
     }
 
     #[test]

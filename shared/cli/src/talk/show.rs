@@ -1,12 +1,12 @@
 use std::io;
 
-use dormouse_protocol::resource::{Task, TaskStatus};
+use dormouse_protocol::resource::Task;
 use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
 
 use super::ask::ServerArgs;
-use crate::inspect::hint::{self, AskedQuestion};
-use crate::inspect::{Printer, bounded, calls_of};
+use crate::inspect::hint::{self, AnswerCommands, AskedQuestion};
+use crate::inspect::{Printer, asked_of, bounded};
 
 /// Told where an agent has to do without tools.
 const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
@@ -28,7 +28,7 @@ impl Show {
     }
 
     /// True if it shows JSON.
-    pub(super) fn is_for_scripts(&self) -> bool {
+    pub(crate) fn is_for_scripts(&self) -> bool {
         self.json
     }
 
@@ -61,9 +61,13 @@ impl Show {
     }
 
     /// Shows commands, each in a line of its own.
-    fn commands(&self, indent: &str, commands: &[String]) -> io::Result<()> {
-        let words = std::iter::once("answer it with:").chain(std::iter::repeat("or:"));
-        words.zip(commands).try_for_each(|(word, command)| self.printer.line(&format!("{indent}{word:>15} {command}")))
+    fn commands(&self, indent: &str, commands: &AnswerCommands) -> io::Result<()> {
+        commands.lines().iter().try_for_each(|line| self.printer.line(&format!("{indent}{line}")))
+    }
+
+    /// Shows lines as they are.
+    pub(crate) fn lines(&self, lines: &[String]) -> io::Result<()> {
+        lines.iter().try_for_each(|line| self.printer.line(line))
     }
 
     pub(crate) fn task(&self, task: &Task) -> io::Result<()> {
@@ -74,23 +78,7 @@ impl Show {
             "task": task.envelope.id, "session": task.session_id, "status": task.status,
             "failure": task.failure.as_ref().map(|failure| &failure.message), "outcome": task.outcome_id,
         });
-        self.printer.fields(&told)?;
-        let id = task.envelope.id.as_str();
-        let asked = AskedQuestion { id, part: None, metadata: None, takes_yes_or_no: true };
-        match task.status {
-            TaskStatus::AuthRequired => self.commands("", &asked.commands(&self.options)),
-            // What is asked stands in its event.
-            TaskStatus::InputRequired => {
-                let asked = AskedQuestion { takes_yes_or_no: false, ..asked };
-                self.commands("", &asked.commands(&self.options))?;
-                self.printer.line(&format!("what it waits for: dormouse tail --task {id}{}", self.options))
-            }
-            TaskStatus::Submitted
-            | TaskStatus::Working
-            | TaskStatus::Completed
-            | TaskStatus::Failed
-            | TaskStatus::Canceled => Ok(()),
-        }
+        self.printer.fields(&told)
     }
 }
 
@@ -154,10 +142,10 @@ impl<'s> Story<'s> {
         if question != self.said {
             question.lines().try_for_each(|line| printer.line(line))?;
         }
-        calls_of(request).iter().try_for_each(|call| printer.line(&format!("  {call}")))?;
+        asked_of(request, None).iter().try_for_each(|line| printer.line(&format!("  {line}")))?;
         if request.get("asks_person").is_some_and(|asks| asks == false) {
             let until = text("due_at").map(|due| format!(", until {due} at most")).unwrap_or_default();
-            return printer.line(&format!("  no person is asked: it goes on when that has come{until}"));
+            return printer.line(&format!("  no person is asked: it goes on when what it waits for has come{until}"));
         }
         self.show.answering("  ", event, request)
     }

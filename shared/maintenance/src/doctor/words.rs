@@ -1,6 +1,6 @@
 //! A pause in words.
 
-use dormouse_ports::{Due, DueAction, Map, PausedInvocation, Until};
+use dormouse_ports::{Due, DueAction, PausedInvocation, RESOLUTION, Until};
 use jiff::{SignedDuration, Timestamp};
 
 /// Describes a healthy pause: its wait, since when and until when.
@@ -30,19 +30,31 @@ pub(super) fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
     sentence
 }
 
+/// What time does next about `paused`, if anything; where somebody is told first, also what happens at last.
+pub fn then(paused: &PausedInvocation) -> Option<String> {
+    let first = paused.wake.due.as_ref()?;
+    let next = does(paused, first);
+    let last = paused.wake.later.last().map(|last| format!(", and {} at {}", does(paused, last), last.at));
+    Some(format!("{next}{}", last.unwrap_or_default()))
+}
+
 /// What `due`, of the plan of `paused`, does when its time comes.
-pub fn does(paused: &PausedInvocation, due: &Due) -> &'static str {
+fn does(paused: &PausedInvocation, due: &Due) -> &'static str {
     let metadata = paused.descriptor.metadata.as_ref();
+    let has = |name: &str| metadata.is_some_and(|metadata| metadata.contains_key(name));
     let is = |kind: &str| metadata.is_some_and(|metadata| metadata.get("kind").is_some_and(|given| given == kind));
-    // Calls of tools that nobody has approved are not made, whatever the payload is called.
-    let has_calls = metadata.is_some_and(|metadata| metadata.contains_key("calls"));
-    match &due.action {
-        DueAction::Resume(_) if has_calls && is("approval") => "is denied",
-        DueAction::Resume(_) if has_calls && is("uncertain_effect") => "is left, and is not made again",
-        DueAction::Resume(payload) if *payload == Map::new() => "goes on by itself",
-        DueAction::Resume(_) => "goes on with a default answer",
-        DueAction::Fail => "ends as timed out",
-        DueAction::Announce(told) => told.step.as_str(),
+    // What becomes of the calls of an agent is said by none of the fields that are set.
+    let kind_of_calls = ["approval", "uncertain_effect", "job"].into_iter().find(|kind| has("calls") && is(kind));
+    match (&due.action, kind_of_calls) {
+        (DueAction::Resume(_), Some("approval")) => "is denied",
+        (DueAction::Resume(_), Some("uncertain_effect")) => "is left, and is not made again",
+        (DueAction::Resume(_), Some(_)) => "asks for the outcome, or goes on without it",
+        (DueAction::Resume(_), None) if has("questions") && is("tool_input") => "is declined",
+        // How the pause ended is told with every resolution.
+        (DueAction::Resume(fields), None) if fields.keys().all(|name| name == RESOLUTION) => "goes on by itself",
+        (DueAction::Resume(_), None) => "goes on with a default answer",
+        (DueAction::Fail, _) => "ends as timed out",
+        (DueAction::Announce(told), _) => told.step.as_str(),
     }
 }
 
@@ -81,7 +93,7 @@ pub fn in_words(span: SignedDuration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::SignalDescriptor;
+    use dormouse_ports::{Announcement, Escalation, Map, SignalDescriptor, WakePlan};
     use serde_json::json;
 
     use super::*;
@@ -102,11 +114,36 @@ mod tests {
             (of("approval").with("calls", json!({})), &reply, "is denied"),
             (of("uncertain_effect").with("calls", json!({})), &reply, "is left, and is not made again"),
             (of("approval"), &reply, "goes on with a default answer"),
+            (
+                of("job").with("calls", json!({})),
+                &json!({ RESOLUTION: "timed_out" }),
+                "asks for the outcome, or goes on without it",
+            ),
+            (of("tool_input").with("questions", json!({})), &reply, "is declined"),
+            (of("job"), &reply, "goes on with a default answer"),
             (of("timer"), &json!({}), "goes on by itself"),
+            (of("timer"), &json!({ RESOLUTION: "timed_out" }), "goes on by itself"),
         ] {
             assert_eq!(does(&paused(descriptor), &resumed(payload.clone())), words);
         }
         let failing = Due::first(Timestamp::UNIX_EPOCH, DueAction::Fail);
         assert_eq!(does(&paused(of("approval")), &failing), "ends as timed out");
+    }
+
+    #[test]
+    fn what_happens_at_last_is_told_with_what_is_announced_first() {
+        let at = |second| Timestamp::from_second(second).expect("an instant");
+        let mut paused = PausedInvocation {
+            descriptor: SignalDescriptor::new("s").with("kind", "approval").with("calls", json!({})),
+            ..PausedInvocation::unreadable("task_1".into(), 1, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(then(&paused), None);
+        let denied = Due::first(at(60), DueAction::Resume(Map::new()));
+        paused.wake.due = Some(denied.clone());
+        assert_eq!(then(&paused).as_deref(), Some("is denied"));
+        let reminder = DueAction::Announce(Announcement { step: Escalation::Remind, to: None });
+        let due = Some(Due::first(at(30), reminder));
+        paused.wake = WakePlan { due, later: vec![denied], ..WakePlan::default() };
+        assert_eq!(then(&paused).as_deref(), Some("remind, and is denied at 1970-01-01T00:01:00Z"));
     }
 }
