@@ -15,7 +15,7 @@
 //!
 //! `answers` is metadata of the descriptor: `{"approved": {fields}, "denied": {fields}, "by": field, "text": field}`.
 //! The field under `by` receives the name of the actor that answers, even if the message holds another. A confirmation
-//! has to be yes or no.
+//! has to be yes or no. Whether a call happened (`uncertain_effect`) is neither: it is said by the word for it.
 //!
 //! Where the task waits for several answers, the request in its event has them under `expects.parts`, and under
 //! `missing` the parts without an answer. A message then names in its metadata the part that it answers:
@@ -72,6 +72,10 @@ const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected
 /// not done, and the run ends.
 const DECISION: &str = "decision";
 const STOP: &str = "stop";
+
+/// Kind of the question whether a call happened. Whoever means by a no that the call shall not be made would have it made
+/// again.
+const DOUBT: &str = "uncertain_effect";
 
 /// Kinds of waits that no person ends.
 const OF_MACHINES: [&str; 8] = ["agents", "event", "job", "model", "reminder", "rest", "timer", "webhook"];
@@ -333,6 +337,11 @@ fn payload_for(
     let says_enough = !given.is_empty() || (waits_for_none && message.parts.iter().any(is_object));
     let said = message.parts.iter().filter_map(words).collect::<Vec<_>>().join("\n");
     let verdict = verdict(&given, &said, &message.parts)?;
+    if let Some(words) = words_of_doubt(descriptor)
+        && (kind == TaskMessageKind::ToolConfirmation || verdict.is_some())
+    {
+        return Err(no_yes_or_no(&words));
+    }
     if kind == TaskMessageKind::ToolConfirmation && verdict.is_none() {
         return Err(ProtocolError::invalid("message.parts", "say yes or no: a JSON part with a boolean `approved`"));
     }
@@ -371,6 +380,22 @@ fn payload_for(
 /// The fields that `descriptor` accepts, where it names them.
 fn accepted(descriptor: &SignalDescriptor) -> Option<&Map> {
     descriptor.metadata.as_ref()?.get("accepts")?.get("properties")?.as_object()
+}
+
+/// What may be said of a call that is in doubt; `None` where `descriptor` asks of none.
+fn words_of_doubt(descriptor: &SignalDescriptor) -> Option<Vec<&str>> {
+    let words = accepted(descriptor)?.get(DECISION)?.get("enum")?.as_array()?;
+    (text(descriptor, "kind")? == DOUBT).then(|| words.iter().filter_map(Value::as_str).collect())
+}
+
+/// The refusal of a yes or no to the question whether a call happened, to which these `words` are the answers.
+fn no_yes_or_no(words: &[&str]) -> ProtocolError {
+    let message = format!(
+        "whether a call happened is said by no yes or no: say one of `{}`, as in `dormouse answer ID '{{\"{DECISION}\":\"{}\"}}'`",
+        words.join("`, `"),
+        words.first().copied().unwrap_or_default()
+    );
+    ProtocolError::invalid("message.parts", message)
 }
 
 /// The field that yes and no set, where `said` is another of the values that it may have.
@@ -647,11 +672,27 @@ mod tests {
             .with("accepts", json!({ "properties": fields }))
             .with("answers", json!({ "approved": { "decision": "happened" }, "denied": { "decision": "repeat" } }));
         let of = |said: &str| payload_for(&doubt, TaskMessageKind::Input, &MessageInput::user(said), "ada");
-        for (said, decision) in [("Skip!", "skip"), ("happened", "happened"), ("yes", "happened"), ("no", "repeat")] {
+        for (said, decision) in [("Skip!", "skip"), ("happened", "happened"), ("Repeat", "repeat")] {
             assert_eq!(Value::Object(of(said).unwrap()), json!({ "decision": decision }));
         }
         let refusal = of("perhaps").unwrap_err().to_string();
         assert!(refusal.contains("decision, result"), "{refusal}");
+        // A no would make the call again, and a yes take it for done.
+        let (input, confirmation) = (TaskMessageKind::Input, TaskMessageKind::ToolConfirmation);
+        for (kind, parts) in [
+            (input, vec![Part::text("no")]),
+            (input, vec![Part::text("Yes!")]),
+            (input, vec![Part::json(json!({ "approved": false }))]),
+            (input, vec![Part::json(json!({ "outcome": "denied", "decision": "skip" }))]),
+            (confirmation, vec![Part::json(json!({ "approved": true }))]),
+            (confirmation, vec![Part::json(json!({ "decision": "happened" }))]),
+        ] {
+            let refusal = payload_for(&doubt, kind, &said(parts.clone()), "ada").unwrap_err();
+            let told = refusal.to_string();
+            assert!(refusal.status() == 400 && told.contains("`happened`, `repeat`, `skip`"), "{parts:?}: {told}");
+        }
+        let happened = said(vec![Part::json(json!({ "decision": "happened", "result": "yes" }))]);
+        assert!(payload_for(&doubt, input, &happened, "ada").is_ok());
     }
 
     #[test]
