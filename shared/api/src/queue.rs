@@ -11,8 +11,8 @@
 
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Journal, Map,
-    Records, StoreError,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
+    Journal, Map, Records, StoreError,
 };
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::TaskId;
@@ -213,12 +213,29 @@ impl RecordingStore {
     }
 }
 
-/// What the queued task with the invocation `id` waits for: the task that works in its session, or else the one before it in
-/// the queue. `None` for what may begin, and for what is not queued.
+/// What the task of `record` waits for in the queue of its session: the task that works there, or else the one before it in
+/// the queue. `None` for what may begin, for what is not queued, and where the session cannot be read: whoever looks for
+/// what is wrong hears the rest.
+pub async fn queued_behind(records: &dyn Records, record: &InvocationRecord, now: Timestamp) -> Option<TaskId> {
+    let is_accepted = matches!(record.status, InvocationStatus::Accepted { .. });
+    if !is_accepted || record.paused.has_begun() {
+        return None;
+    }
+    let id = &record.paused.invocation_id;
+    match before_in_queue(records, id, now).await {
+        Ok(ahead) => ahead,
+        Err(error) => {
+            tracing::warn!(%error, invocation_id = %id, "the queue of the session cannot be read");
+            None
+        }
+    }
+}
+
+/// The task that works in the session of the queued task with the invocation `id`, or else the one before it in the queue.
 ///
 /// # Errors
 /// If the store does not answer, or the task or its session cannot be read.
-pub async fn queued_behind(
+async fn before_in_queue(
     records: &dyn Records,
     id: &InvocationId,
     now: Timestamp,

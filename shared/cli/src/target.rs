@@ -17,9 +17,8 @@ use dormouse_harness::{Harness, HarnessConfig, Mode, TurnError};
 use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, ServedBus, TABLE, engine, receipt_ring};
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, EventRule, EventRules, InvocationId, InvocationStatus, ListedRule,
-    MaintenanceStore, Records, Registration, RuleName, SignalSubscriptions, StateStore, Subscription,
-    SubscriptionError, Timers,
+    BusError, Clock, Event, EventBus, EventRule, EventRules, InvocationId, ListedRule, MaintenanceStore, Records,
+    Registration, RuleName, SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
 };
 use dormouse_receipts::{InvalidRing, Ring};
 use dormouse_system::SystemClock;
@@ -129,12 +128,9 @@ impl OpenedStore {
     /// As those of [`Doctor::diagnose`].
     pub(crate) async fn diagnose(&self, id: &InvocationId) -> Result<Diagnosis, TurnError> {
         let mut diagnosis = self.doctor().await.diagnose(id).await?;
-        let is_accepted = matches!(diagnosis.record.status, InvocationStatus::Accepted { .. });
-        // Where its session cannot be read it stays what the doctor has found.
-        if is_accepted
-            && !diagnosis.record.paused.has_begun()
-            && let Ok(Some(ahead)) = queued_behind(&*self.store, id, self.harness.engine().ports().clock.now()).await
-        {
+        let now = self.harness.engine().ports().clock.now();
+        let ahead = queued_behind(&*self.store, &diagnosis.record, now).await;
+        if let Some(ahead) = ahead {
             diagnosis.wait_behind(ahead.as_str());
         }
         Ok(diagnosis)

@@ -297,12 +297,23 @@ fn waiting_calls(policy: &ApprovalPolicy) -> String {
     let lists = [("native", &policy.native), ("actions", &policy.actions), ("external", &policy.external)];
     let lists = lists.into_iter().filter(|(_, patterns)| !patterns.is_empty());
     let manual = policy.manual.then(|| "all that may change something".to_owned());
-    let named = lists.map(|(list, patterns)| format!("{list}: {}", patterns.join(", ")));
+    let named = lists.map(|(list, patterns)| format!("{list}: {}", once(patterns).join(", ")));
     let asked: Vec<String> = manual.into_iter().chain(named).collect();
     match asked.is_empty() {
         true => "no call waits for a person".to_owned(),
         false => format!("calls that wait for a person: {}", asked.join("; ")),
     }
+}
+
+/// Each of `patterns` once: the agent and the settings may both have it.
+fn once(patterns: &[String]) -> Vec<&str> {
+    let mut once: Vec<&str> = Vec::new();
+    for pattern in patterns.iter().map(String::as_str) {
+        if !once.contains(&pattern) {
+            once.push(pattern);
+        }
+    }
+    once
 }
 
 fn line(entry: &CatalogEntry, is_default: bool) -> String {
@@ -335,5 +346,7 @@ mod tests {
         let all = "calls that wait for a person: all that may change something";
         assert_eq!(waiting_calls(&policy(true, &[])), all);
         assert_eq!(waiting_calls(&policy(true, &["send_mail", "post*"])), format!("{all}; external: send_mail, post*"));
+        let twice = waiting_calls(&policy(false, &["*", "post*", "*"]));
+        assert_eq!(twice, "calls that wait for a person: external: *, post*");
     }
 }

@@ -326,7 +326,8 @@ impl Workspace {
                 }
                 let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
                 let message = format!("`approval` asks for nothing with `{pattern}`, which no server offers{guess}");
-                let (file, line) = (file.to_owned(), policy.line);
+                let line = self.places.line(file, &listed("external", pattern)).or(policy.line);
+                let file = file.to_owned();
                 found.push(Problem { file, line, severity: Severity::Warning, message, disables: None });
             }
         }

@@ -374,6 +374,10 @@ fn what_no_server_offers_is_told_where_they_were_asked() {
     assert_eq!(told("send_mial", docs), [format!("{warning}: did you mean `send_mail`?")]);
     assert_eq!(told("'post*'", docs).len(), 1);
     assert_eq!(told("send_mial, post", &[]), [] as [&str; 0], "nobody knows what it offers");
+    let block = "---\ndescription: Helps\nmodel: fast\npolicy:\n  approval:\n    external:\n      - docs\n      - send_mial\n---\n";
+    let offered = BTreeMap::from([("docs".to_owned(), vec!["send_mail".to_owned()])]);
+    let found = declared(&[(AGENT, block)]).unmet_approvals(&offered);
+    assert_eq!(found.iter().map(|found| found.line).collect::<Vec<_>>(), [Some(8)], "the line of the name itself");
 }
 
 #[test]

@@ -167,12 +167,9 @@ impl Extensions {
         };
         let doctor = Doctor::new(self.app.harness(), self.app.maintenance(), rules);
         let mut diagnosis = doctor.diagnose(&id).await.map_err(|error| super::act::refusal("id", error))?;
-        let is_accepted = matches!(diagnosis.record.status, InvocationStatus::Accepted { .. });
-        if is_accepted && !diagnosis.record.paused.has_begun() {
-            let ahead = queued_behind(&*self.records, &id, admitted.now).await.map_err(|error| store(&error))?;
-            if let Some(ahead) = ahead {
-                diagnosis.wait_behind(ahead.as_str());
-            }
+        let ahead = queued_behind(&*self.records, &diagnosis.record, admitted.now).await;
+        if let Some(ahead) = ahead {
+            diagnosis.wait_behind(ahead.as_str());
         }
         Ok(diagnosis)
     }
