@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
-use crate::target::{TargetError, access, kms_key, usual_data};
+use crate::target::{TargetError, access, kms_key, tell_of_workspace, usual_data};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
@@ -80,7 +80,7 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RotateArgs {
-    /// Data folder of local mode.
+    /// Data folder of local mode. Where there is no `.dormouse`, it is that of the workspace in the current folder.
     #[arg(long, default_value_os_t = usual_data(), value_name = "FOLDER")]
     data: PathBuf,
     /// Let this key of AWS KMS sign, of the key spec ECC_NIST_EDWARDS25519. Only functions on AWS sign with such a key: the
@@ -94,7 +94,7 @@ pub(crate) struct RevokeArgs {
     /// The id of a key.
     #[arg(value_name = "KEY_ID")]
     key: String,
-    /// Data folder of local mode.
+    /// Data folder of local mode. Where there is no `.dormouse`, it is that of the workspace in the current folder.
     #[arg(long, default_value_os_t = usual_data(), value_name = "FOLDER")]
     data: PathBuf,
 }
@@ -325,6 +325,7 @@ fn as_json(place: &Path, count: usize, report: &Report) -> Value {
 }
 
 async fn rotate(asked: &RotateArgs) -> Result<(), ReceiptsError> {
+    tell_of_workspace(&asked.data);
     let now = Timestamp::now();
     // The first key of a ring for functions is made in an empty folder.
     let is_first = asked.kms_key.is_some() && !asked.data.join(RECEIPT_RING).exists();
@@ -369,6 +370,7 @@ async fn in_kms(key: &str, now: Timestamp) -> Result<Ring, ReceiptsError> {
 }
 
 fn revoke(asked: &RevokeArgs) -> Result<(), ReceiptsError> {
+    tell_of_workspace(&asked.data);
     dormouse_local::change_receipt_ring(&asked.data, |stands| {
         let stands = stands.ok_or_else(|| ReceiptsError::NoRing(asked.data.join(RECEIPT_RING)))?;
         stands.revoked(&asked.key, Timestamp::now()).ok_or_else(|| ReceiptsError::NoKey(asked.key.clone()))

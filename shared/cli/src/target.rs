@@ -1,5 +1,6 @@
 //! The store that the commands look into: that of a data folder, whether or not `dormouse dev` runs on it, or a table.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,20 @@ fn usual_data_in(current: &Path) -> PathBuf {
         true => of_workspace,
         false => current.join(FOLDER),
     }
+}
+
+/// Says where a command changes something that was told of no folder, and takes that of the workspace in the current one.
+pub(crate) fn tell_of_workspace(data: &Path) {
+    if is_of_workspace(data, std::env::args_os()) {
+        // A terminal that is gone shows no note.
+        let _ = writeln!(io::stderr(), "note: this is done in {}, the data of this workspace", data.display());
+    }
+}
+
+/// True if `data` is that of a workspace, and none of the `arguments` names it.
+fn is_of_workspace(data: &Path, arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let names = |argument: OsString| argument.to_string_lossy().split('=').next() == Some("--data");
+    data == data_of(Path::new("")) && !arguments.into_iter().any(names)
 }
 
 /// Store to look into.
@@ -250,6 +265,10 @@ impl StoreTarget {
         config: StoreConfig,
     ) -> Result<OpenedStore, TargetError> {
         let folder = OpenedFolder::open(&self.data, purpose).await?;
+        match purpose {
+            Purpose::Look => {}
+            Purpose::Change => tell_of_workspace(&self.data),
+        }
         // The process that serves a folder wakes by its index.
         let config = StoreConfig { wakes_by_index: true, ..config };
         let store = DynamoDbStateStore::new(&folder.client, TABLE, config);
@@ -389,5 +408,16 @@ mod tests {
         create_dir_all(&own).expect("a folder");
         assert_eq!(usual_data_in(place.path()), own);
         assert_eq!(usual_data_in(Path::new("")), Path::new(FOLDER), "none of these is here");
+    }
+
+    #[test]
+    fn a_workspace_is_told_of_where_nobody_has_named_it() {
+        let data = data_of(Path::new(""));
+        let is_told = |data: &Path, words: &[&str]| is_of_workspace(data, words.iter().map(OsString::from));
+        assert!(is_told(&data, &["dormouse", "cancel", "order-4711"]));
+        assert!(!is_told(Path::new(FOLDER), &["dormouse", "cancel", "order-4711"]));
+        for named in [&["cancel", "--data", "there"][..], &["cancel", "--data=there"]] {
+            assert!(!is_told(&data, named), "{named:?}");
+        }
     }
 }
