@@ -373,8 +373,9 @@ impl ChatSession {
             tokio::select! {
                 followed = &mut followed => return followed,
                 () = person.lines.ended(), if sleeps => {
-                    // It may work by now, and would be cut in the midst of that.
-                    sleeps = self.elsewhere.borrow().sleeps;
+                    // It may work by now, and would be cut in the midst of that: an outcome that has come is told later.
+                    let slept = self.elsewhere.borrow().sleeps;
+                    sleeps = slept && self.is_asleep(task).await?;
                     if sleeps {
                         return Ok(FollowedTask::Left);
                     }
@@ -600,6 +601,12 @@ impl ChatSession {
             }
         }
         Ok(whole)
+    }
+
+    /// True if nothing works on `task` now.
+    async fn is_asleep(&self, task: &str) -> Result<bool, TalkError> {
+        let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+        Ok(now["status"] == "asleep")
     }
 
     /// True if `task` waits for an answer to `request` still, or to other parts of it.
