@@ -173,6 +173,7 @@ async fn a_kill_while_the_tool_works_asks_a_person_if_it_happened() {
     let dormouse = assistant.serve();
     let task = assistant.send(&dormouse, "book blue");
     Wire::of(&dormouse).task(&task, &WAITING).await;
+    let first = pause_of(&Wire::of(&dormouse), &task).await.to_string();
     assistant.office.tarry(60_000);
     // Whoever approves is cut off by the kill.
     let mut approving = dormouse.command(&["approve", &task]).stderr(Stdio::null()).spawn().expect("it starts");
@@ -184,6 +185,24 @@ async fn a_kill_while_the_tool_works_asks_a_person_if_it_happened() {
     let asks = wire.task(&task, &[TaskStatus::InputRequired]).await;
     assert_eq!(asks.status, TaskStatus::InputRequired);
     assert_eq!(rooms(&assistant).len(), 1, "nobody repeats it unasked");
+    let refused = |arguments: &[&str]| {
+        let output = dormouse.command(arguments).stderr(Stdio::piped()).output().expect("it runs");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {complaint}");
+        complaint
+    };
+    for word in ["approve", "deny"] {
+        let complaint = refused(&[word, &task]);
+        assert!(complaint.contains("`happened`, `repeat`, `skip`"), "{complaint}");
+    }
+    // Whoever answers what was asked before is told all that there is to say now, and nothing that means something else.
+    let late = refused(&["approve", &task, "--pause", &first]);
+    let second = pause_of(&wire, &task).await;
+    for word in ["happened", "repeat", "skip"] {
+        assert!(late.contains(&format!("--pause {second} '{{\"decision\":\"{word}\"}}'\n")), "{word}: {late}");
+    }
+    assert!(late.contains(r#"  book {"room":"blue"}"#) && !late.contains("dormouse approve"), "{late}");
+    assert_eq!(rooms(&assistant).len(), 1, "neither a no nor a yes makes it again");
     let (status, taken) = wire.answer(&task, None, json!({ "decision": "happened", "result": "blue is ours" })).await;
     assert_eq!(status, 201, "{taken}");
     wire.task(&task, &DONE).await;
