@@ -314,7 +314,7 @@ async fn who_sits_at_the_terminal_is_asked_what_a_server_asks_in_the_midst_of_a_
         terminal.say("paint it");
         let shown = terminal.shows(&["to decline > "]);
         assert!(shown.contains("· servant: 1 of 2, mixing\n"), "{shown}");
-        assert!(shown.contains("servant asks: Which colour?") && shown.contains("\"colour\""), "{shown}");
+        assert!(shown.contains("servant asks: Which colour?") && shown.contains("  colour: text, needed\n"), "{shown}");
         terminal.say("blue");
         terminal.shows(&["that is no answer to it", "to decline > "]);
         terminal.say("{\"colour\": \"blue\"}");
@@ -330,4 +330,33 @@ async fn who_sits_at_the_terminal_is_asked_what_a_server_asks_in_the_midst_of_a_
     );
     assert!(results(&assistant)[0].contains("blue"), "{:?}", results(&assistant));
     assert_eq!(servant.asked("call paint"), 2, "no call is repeated");
+}
+
+/// Nobody sits there while a call is made: what is asked is shown with its fields, and no command that is pasted consents.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_asks_is_shown_with_its_fields_and_declined_or_filled_in() {
+    let assistant = Assistant::hired().await;
+    let servant = Servant::hired().await;
+    assistant.is_served_by(&servant);
+    let tools = format!("servant:\n  url: {}\n  timeout: 60000\n", servant.url);
+    assistant.write(".openharness/tools/settings.yaml", &tools);
+    assistant.calls(&["paint"]);
+    let dormouse = assistant.serve();
+    let wire = Wire::of(&dormouse);
+    let task = assistant.send(&dormouse, "paint it");
+    wire.task(&task, &[TaskStatus::InputRequired]).await;
+    let pending = dormouse.command(&["pending", "--json"]).output().expect("it runs");
+    let listed: Value = serde_json::from_slice(&pending.stdout).expect("JSON");
+    let row = &listed["pending"][0];
+    assert_eq!(row["calls"], json!(["paint of servant asks for:", "  colour: text, needed"]), "{row}");
+    assert_eq!(row["then"], "is declined");
+    let ends = |name: &str, payload: &str| row[name].as_str().is_some_and(|command| command.ends_with(payload));
+    assert!(ends("answer_with", r#"'{"decision":"decline"}'"#), "{row}");
+    let template = r#"{"decision":"answer","content":{"colour":<"text">}}"#;
+    assert!(ends("fill_in", &format!("'{template}'")) && row["or_with"] == json!([]), "{row}");
+    let answer = |said: &str| dormouse.command(&["answer", &task, said]).output().expect("it runs");
+    assert_eq!(answer(template).status.code(), Some(1), "it is not filled in");
+    let declined = answer(r#"{"decision":"decline"}"#);
+    let told = String::from_utf8_lossy(&declined.stdout);
+    assert!(declined.status.success() && told.contains("  colour: text, needed\n"), "{declined:?}");
 }
