@@ -411,7 +411,8 @@ await check("catalog and costs", async (tab) => {
   await page.open("/console/costs");
   await page.sees("Models, day by day");
   await page.getByRole("rowheader", { name: "scripted" }).waitFor();
-  holds(/\$0\.0\d/.test(await page.locator(".figure").first().innerText()), "what the model cost is shown");
+  holds(/\$0\.\d\d/.test(await page.locator(".figure").first().innerText()), "what the model cost is shown");
+  equal(await page.getByRole("rowheader", { name: "unknown" }).count(), 0, "calls of a model that is not known");
   await accessible(page, "costs");
   await picture(page, "costs-wide-light");
   const other = await tab({ server: shipped });

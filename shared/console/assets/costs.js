@@ -56,7 +56,8 @@ export function costsView(app) {
       if (event.event === "task.submitted") { day.runs += 1; sums.runs += 1; }
       if (event.event === "task.input_required" || event.event === "task.auth_required") asleepSince.set(event.task_id, Date.parse(event.created_at));
       else if (event.event.startsWith("task.") && asleepSince.has(event.task_id)) { sums.asleep += Date.parse(event.created_at) - asleepSince.get(event.task_id); asleepSince.delete(event.task_id); }
-      if (!payload.usage) return;
+      // The end of a run tells the sum of what its calls have told.
+      if (!payload.usage || event.event === "vendor.dormouse.run_ended") return;
       const usage = payload.usage;
       const tokens = Number(usage.total_tokens ?? (usage.prompt_tokens ?? usage.input_tokens ?? 0) + (usage.completion_tokens ?? usage.output_tokens ?? 0)) || 0;
       const cost = Number(payload.cost) || 0;
