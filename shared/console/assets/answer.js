@@ -175,9 +175,6 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
       send({ approved: true, payload }, made);
     }));
     bar.append(button("Deny", "danger", "d", (made) => send({ approved: false, payload: comment() }, made)));
-    if (fieldsOf(pause).some(([name, schema]) => name === "decision" && (schema.enum ?? []).includes("skip"))) {
-      bar.append(button("Leave it", "", "", (made) => send({ payload: { decision: "skip", ...comment() } }, made)));
-    }
   } else {
     bar.append(button("Send the answer", "primary", "", (made) => {
       let payload = { ...comment() };
