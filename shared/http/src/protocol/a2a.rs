@@ -48,7 +48,7 @@ pub(super) const METHODS: [&str; 2] = ["POST", "OPTIONS"];
 const PATIENCE: Duration = Duration::from_secs(25);
 const TO_END: Duration = Duration::from_secs(3);
 /// Time between the end of a stream and the next one, for who waits for a task.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Errors of JSON-RPC 2.0 §5.1 and of A2A 0.3.0 §8.
 const PARSE: i64 = -32700;
