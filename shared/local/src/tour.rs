@@ -59,7 +59,7 @@ Paste the indented lines into a second terminal.
         let _ =
             writeln!(text, "    curl -s -w '\\n' \"$DORMOUSE/graphs/{name}/turns\" -H \"$JSON\"{{proof}} -d {body}\n");
     }
-    let _ = writeln!(text, "What sleeps, and the command that answers it:\n\n    {program} pending\n");
+    let _ = writeln!(text, "What sleeps, and the commands that answer:\n\n    {program} pending\n");
     text + "All routes: curl -s {address}/ (Ctrl-C ends this process after the running turns.)\n\n"
 }
 
