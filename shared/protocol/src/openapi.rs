@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::error::ErrorResponse;
 use crate::operation::{Access, Input, Level, Output, Paging, SchemaOf, Spec};
 use crate::request::{DEFAULT_LIMIT, IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_LIMIT, VERSION_HEADER};
+use crate::resource::PermissionStatus;
 use crate::{Map, Operation, PROTOCOL_VERSION};
 
 /// Everything about a server that the document states and this crate cannot know.
@@ -120,10 +121,14 @@ fn parameters(spec: &Spec) -> Vec<Value> {
         let key = json!({"type": "string", "minLength": 1, "maxLength": 255});
         all.push(parameter("header", IDEMPOTENCY_HEADER, false, &key));
     }
-    all.extend(spec.query.iter().map(|name| parameter("query", name, false, &text)));
     let limit = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT});
-    let schema = |name: &str| if name == "limit" { &limit } else { &text };
-    all.extend(spec.paging.query().iter().map(|name| parameter("query", name, false, schema(name))));
+    let status = json!({"type": "string", "enum": PermissionStatus::ALL});
+    let schema = |name: &str| match name {
+        "limit" => &limit,
+        "status" => &status,
+        _ => &text,
+    };
+    all.extend(spec.parameters().map(|name| parameter("query", name, false, schema(name))));
     if spec.paging == Paging::Stream {
         all.push(parameter("header", LAST_EVENT_ID_HEADER, false, &text));
     }

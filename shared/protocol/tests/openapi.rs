@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use dormouse_protocol::Operation;
 use dormouse_protocol::openapi::{DocumentInfo, document};
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{TYPES, lost, samples, validator};
 
 fn served() -> Value {
@@ -54,6 +54,16 @@ fn every_operation_is_in_the_document_once() {
     let ids: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.spec().id).collect();
     assert_eq!(described.len(), Operation::ALL.len());
     assert_eq!(described.into_iter().collect::<BTreeSet<_>>(), ids);
+}
+
+#[test]
+fn the_words_of_a_status_in_a_query_are_named() {
+    let document = served();
+    for path in ["/v1/permission-requests", "/v1/tasks/{task_id}/permission-requests"] {
+        let parameters = document["paths"][path]["get"]["parameters"].as_array().expect("parameters");
+        let status = parameters.iter().find(|parameter| parameter["name"] == "status").expect("a status");
+        assert_eq!(status["schema"], json!({ "type": "string", "enum": ["pending", "approved", "denied"] }), "{path}");
+    }
 }
 
 #[test]

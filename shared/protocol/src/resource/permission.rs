@@ -18,6 +18,11 @@ pub enum PermissionStatus {
     Denied,
 }
 
+impl PermissionStatus {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Pending, Self::Approved, Self::Denied];
+}
+
 /// Requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
