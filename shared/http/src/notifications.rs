@@ -6,7 +6,8 @@
 //! least once, always under one id, and a worker that dies is followed by another.
 //!
 //! # Invariants
-//! - What is sent is what the pause itself tells those who are asked: its description, its deadline, the link. No state.
+//! - What is sent is what the pause itself tells those who are asked: its description, its deadline, the link. No state, and
+//!   nothing of what a tool answered or a person gave: that is a line of its own in the description, which is left out.
 //! - A channel that does not work delays no deadline behind it: when the next one has come, or after fifteen minutes, the
 //!   notification is given up and logged.
 

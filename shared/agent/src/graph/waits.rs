@@ -45,10 +45,10 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
     let question = match calls.as_slice() {
         [call] => match call.unfit.last() {
             Some(mistakes) => format!(
-                "May `{}` call `{}`? The arguments that were given do not fit, and were not taken: {}",
+                "May `{}` call `{}`?\nThe arguments that were given do not fit, and were not taken: {}",
                 parts.agent.name,
                 call.tool,
-                beginning(mistakes)
+                in_a_line(&beginning(mistakes))
             ),
             None => format!("May `{}` call `{}`?", parts.agent.name, call.tool),
         },
@@ -102,8 +102,8 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         .optional(Reply::by, Rule::text().at_most(200));
     let names = calls.iter().map(|call| format!("`{}`", call.tool)).collect::<Vec<_>>().join(", ");
     let question = format!(
-        "Did {names} happen? It was begun, and its outcome is in doubt: {}. `happened`: go on with it as done; `repeat`: \
-         it did not happen, make the call now; `skip`: leave it",
+        "Did {names} happen? It was begun, and its outcome is in doubt. `happened`: go on with it as done; `repeat`: it did \
+         not happen, make the call now; `skip`: leave it\nKnown of it: {}",
         known(&calls)
     );
     let wait = asked(run, "doubt", &calls, answer)?
@@ -121,9 +121,8 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
 fn known(calls: &[&PlannedCall]) -> String {
     let heard = |call: &&PlannedCall| match &call.status {
         CallStatus::Uncertain { message, .. } => {
-            let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-            let message = message.trim_end_matches('.');
-            Some(if calls.len() == 1 { message.to_owned() } else { format!("`{}`: {message}", call.tool) })
+            let message = in_a_line(message);
+            Some(if calls.len() == 1 { message } else { format!("`{}`: {message}", call.tool) })
         }
         CallStatus::NeedsApproval
         | CallStatus::Ready { .. }
@@ -165,6 +164,7 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
             if let Some(mistakes) = call.unfit.last().filter(|_| *unfit > 0) {
                 let mistakes = beginning(mistakes);
                 if calls.len() == 1 {
+                    let mistakes = in_a_line(&mistakes);
                     message
                         .push_str(&format!("\nThe answer that was given does not fit, and was not taken: {mistakes}"));
                 }
@@ -407,6 +407,11 @@ fn beginning(text: &str) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
+}
+
+/// The words of `text` in a line: what notifications leave out is the last line of a question.
+fn in_a_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn object() -> Map {

@@ -73,6 +73,8 @@ fn arguments_can_be_edited_and_who_gives_them_wrongly_is_asked_again() {
     );
     let shown = &wait["calls"]["call-1"];
     assert!(shown["unfit"].as_str().unwrap().contains("7 is not of type"), "{shown}");
+    let question = wait["description"].as_str().unwrap();
+    assert!(question.starts_with("May `helper` call `send`?\nThe arguments that were given do not fit"), "{question}");
     assert_eq!(shown["arguments"], json!({ "to": "ada" }), "what would be called is what was");
     bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "linus" } })).unwrap();
     assert_eq!(bed.status(&run).completed()["reason"], "completed");

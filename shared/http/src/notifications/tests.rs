@@ -49,16 +49,18 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
+        Self::of(json!({ "description": "Pay <!channel> 12 & more\u{202e}?\u{1b}[31m" }))
+    }
+
+    /// With a pause that says `metadata` of itself.
+    fn of(metadata: Value) -> Self {
         let clock = Arc::new(ManualClock::default());
         let now = clock.now();
         let announce = Announcement { step: Escalation::Notify, to: Some("chat".to_owned()) };
         let minutes = |minutes: i64| now + SignedDuration::from_mins(minutes);
         let paused = PausedInvocation {
             generation: 1,
-            descriptor: SignalDescriptor {
-                metadata: json!({ "description": "Pay <!channel> 12 & more\u{202e}?\u{1b}[31m" }).as_object().cloned(),
-                ..SignalDescriptor::new("s")
-            },
+            descriptor: SignalDescriptor { metadata: metadata.as_object().cloned(), ..SignalDescriptor::new("s") },
             wake: WakePlan {
                 due: Some(Due::first(now, DueAction::Announce(announce))),
                 later: vec![Due { at: minutes(60), action: DueAction::Fail, rung: 1 }],
@@ -124,6 +126,29 @@ async fn each_channel_gets_what_is_asked_and_the_link_and_the_bus_is_told_as_wel
         request.headers.iter().any(|(name, value)| name == "webhook-signature" && value.expose().starts_with("v1,"))
     );
     assert_eq!(desk.told.events().len(), 3);
+}
+
+#[tokio::test]
+async fn what_a_tool_answered_and_what_a_person_gave_is_in_no_notification() {
+    let question = "Did `pay` happen? It was begun";
+    let told = |label: &str, field: &str| {
+        json!({ "description": format!("{question}\nKnown of it: hush"), (label): { "call-1": { (field): "hush" } } })
+    };
+    for (metadata, expected) in [
+        (told("calls", "known"), question),
+        (told("calls", "unfit"), question),
+        (told("questions", "unfit"), question),
+        (json!({ "description": "Two?\nFour?", "questions": { "1": { "unfit": "hush" }, "2": {} } }), "Two? Four?"),
+        (json!({ "description": "Pay?\nToday?", "calls": { "call-1": {} } }), "Pay? Today?"),
+    ] {
+        let desk = Desk::of(metadata);
+        for channel in ["chat", "mail", "hook"] {
+            desk.announces(channel, 1, 200).await.expect("it is taken");
+            let (_, body) = desk.sent();
+            let body = body.to_string();
+            assert!(body.contains(expected) && !body.contains("hush"), "{channel}: {body}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,28 @@
 //! What a notification says.
 
-use dormouse_ports::{DueAction, PausedInvocation};
+use dormouse_ports::{DueAction, Map, PausedInvocation};
 use serde_json::{Value, json};
 
 use super::ending;
 
 /// The most characters of a description that are sent: the page has all of it.
 const LONGEST: usize = 600;
+
+/// What is sent of the description of a pause. Where that is about calls of tools, its last line may say what a tool answered,
+/// or what was wrong with what a person gave: that is on the page alone.
+fn sent(metadata: &Map) -> &str {
+    let text = metadata.get("description").and_then(Value::as_str).unwrap_or_default();
+    let says = |name: &str, field: &str| {
+        let mut all = metadata.get(name).and_then(Value::as_object).into_iter().flat_map(Map::values);
+        all.any(|one| one.get(field).is_some())
+    };
+    let of_calls = says("calls", "known") || says("calls", "unfit");
+    let of_one_question = metadata.get("questions").and_then(Value::as_object).is_some_and(|all| all.len() == 1);
+    match text.rsplit_once('\n') {
+        Some((question, _)) if of_calls || (of_one_question && says("questions", "unfit")) => question,
+        Some(_) | None => text,
+    }
+}
 
 /// A notification.
 pub(super) struct Notice<'n> {
@@ -26,7 +42,7 @@ impl Notice<'_> {
     /// What is asked, as the pause describes it: text, without what could hide other text.
     pub(super) fn asked(&self) -> String {
         let metadata = self.paused.descriptor.metadata.as_ref();
-        let described = metadata.and_then(|known| known.get("description")).and_then(Value::as_str).unwrap_or_default();
+        let described = metadata.map(sent).unwrap_or_default();
         let visible = |c: &char| {
             !c.is_control()
                 && !matches!(*c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
