@@ -102,8 +102,8 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         .optional(Reply::by, Rule::text().at_most(200));
     let names = calls.iter().map(|call| format!("`{}`", call.tool)).collect::<Vec<_>>().join(", ");
     let question = format!(
-        "Did {names} happen? It was begun, and its outcome is in doubt. `happened`: go on with it as done; `repeat`: it did \
-         not happen, make the call now; `skip`: leave it\nKnown of it: {}",
+        "Did {names} happen? It was begun, and its outcome is in doubt. `happened`: go on with it as done; `repeat`: it \
+         did not happen, make the call now; `skip`: leave it\nKnown of it: {}",
         known(&calls)
     );
     let wait = asked(run, "doubt", &calls, answer)?

@@ -131,9 +131,8 @@ async fn each_channel_gets_what_is_asked_and_the_link_and_the_bus_is_told_as_wel
 #[tokio::test]
 async fn what_a_tool_answered_and_what_a_person_gave_is_in_no_notification() {
     let question = "Did `pay` happen? It was begun";
-    let told = |label: &str, field: &str| {
-        json!({ "description": format!("{question}\nKnown of it: hush"), (label): { "call-1": { (field): "hush" } } })
-    };
+    let whole = format!("{question}\nKnown of it: hush");
+    let told = |label: &str, field: &str| json!({ "description": whole, (label): { "call-1": { (field): "hush" } } });
     for (metadata, expected) in [
         (told("calls", "known"), question),
         (told("calls", "unfit"), question),
