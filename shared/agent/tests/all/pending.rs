@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, results, says, tool};
-use crate::runs::{MATTER, asleep, bed, bed_with, sender};
+use crate::runs::{MATTER, asleep, bed_with, sender};
 use async_trait::async_trait;
 use dormouse::json;
 use dormouse_ports::SignalId;

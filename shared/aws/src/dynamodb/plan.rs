@@ -252,7 +252,7 @@ impl<'a> Plan<'a> {
             // What is kept apart of it is its own, and no part of what the commit changes beside.
             let own = self.encoder.origin.of(Key::invocation(&paused.invocation_id));
             let shared = std::mem::replace(&mut self.encoder.origin, own);
-            let change = invocation::accept_write(&mut self.encoder, paused, id_of(commit));
+            let change = invocation::accept_write(&mut self.encoder, paused, None, id_of(commit));
             self.encoder.origin = shared;
             self.parts.push((PlanPart::Invocation, change?));
             self.witness.get_or_insert_with(|| Key::invocation(&paused.invocation_id));

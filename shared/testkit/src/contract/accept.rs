@@ -134,7 +134,7 @@ pub(super) async fn work_is_found_behind_much_that_is_being_done(store: Store) {
     for n in 0..8 {
         let id = format!("lost-{n}");
         let paused = PausedInvocation { suspended_at: at(10), ..beginning(&id) };
-        done(&store, &id, InvocationWrite::Accept { paused: Box::new(paused) }).await;
+        done(&store, &id, InvocationWrite::Accept { paused: Box::new(paused), again_at: None }).await;
         assert_eq!(store.dead_claims(at(11)).await.expect("an answer"), [id.as_str().into()]);
         granted(store.claim(&takeover(&id, "lives")).await.expect("an answer"));
     }
