@@ -91,7 +91,7 @@ pub struct Workspace {
     pub problems: Vec<Problem>,
     /// Definitions that are disabled by their problems.
     pub disabled: BTreeSet<DefinitionName>,
-    /// Where names stand, until they are checked.
+    /// Where names stand: all of them until they are checked, then those that servers may have.
     pub(crate) places: Places,
 }
 

@@ -379,6 +379,7 @@ async fn it_waits_for_its_session_and_gives_the_work_back_when_that_takes_too_lo
     assert_eq!(error(turn.await.unwrap()).category, Category::SessionLeaseHeld);
     let status = scene.record().await.status;
     assert!(matches!(&status, InvocationStatus::Accepted { .. }), "{status:?}");
+    scene.stage.clock.advance(Duration::from_secs(10));
     assert_eq!(
         (
             dormouse_maintenance::sweep(&scene.harness, &scene.stage.maintenance(), SweepScope::Due)

@@ -86,6 +86,11 @@ impl std::fmt::Display for Problem {
 pub(crate) struct Places(BTreeMap<(String, String), usize>);
 
 impl Places {
+    /// Keeps those whose name has this beginning.
+    pub(crate) fn keep(&mut self, beginning: &str) {
+        self.0.retain(|(_, name), _| name.starts_with(beginning));
+    }
+
     /// The line of `file` on which `name` first stands.
     pub(crate) fn line(&self, file: &str, name: &str) -> Option<usize> {
         self.0.get(&(file.to_owned(), name.to_owned())).copied()

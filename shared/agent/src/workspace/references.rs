@@ -11,7 +11,7 @@ use super::approval::{ApprovalPolicy, is_exact, listed, matches};
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName, FileProblems, Places, Problem, Severity};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
@@ -175,7 +175,8 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         let message = "the workspace has no agent: write one in `.openharness/agents/NAME.md`";
         workspace.warn(".openharness/agents", None, message.to_owned());
     }
-    workspace.places = Places::default();
+    // Servers may be asked later what they offer.
+    workspace.places.keep(&listed("external", ""));
 }
 
 /// Aliases that stand for no model: those that an agent asks for are told there.
