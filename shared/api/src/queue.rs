@@ -37,7 +37,7 @@ use crate::{Call, CallAnswer, transcript};
 
 /// Time from a look at a queued task that may not begin to the next one, where nobody calls for it: it is called for when the
 /// task before it has ended or sleeps.
-const LOOKED_FOR: SignedDuration = SignedDuration::from_mins(5);
+const LOOKED_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 /// Instant from which on a queued task is looked for that may not begin at `now`.
 pub(crate) fn looked_for_at(now: Timestamp) -> Timestamp {

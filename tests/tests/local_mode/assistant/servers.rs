@@ -75,7 +75,7 @@ async fn serve(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Res
         ("initialize", _) => json!({ "result": { "protocolVersion": "2025-06-18",
             "capabilities": { "tools": { "listChanged": true } }, "serverInfo": { "name": "servant", "version": "1" } } }),
         ("tools/list", _) => json!({ "result": { "tools": tools(seen.has_changed.load(Ordering::SeqCst)) } }),
-        ("tools/call", "paint") => return asked(seen, &message),
+        ("tools/call", "paint" | "sketch") => return asked(seen, &message),
         ("tools/call", "change") => return changed(&seen, &message["id"]),
         ("tools/call", "slow" | "slow_lookup") => std::future::pending().await,
         // It promised a number.
@@ -137,6 +137,7 @@ fn tools(has_changed: bool) -> Value {
         safe("slow_lookup"),
         json!({ "name": "slow", "inputSchema": object }),
         json!({ "name": "paint", "inputSchema": object }),
+        safe("sketch"),
         json!({ "name": "count", "inputSchema": object, "annotations": look, "outputSchema":
             { "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] } }),
         safe("strict"),
@@ -340,15 +341,15 @@ async fn what_a_server_asks_is_shown_with_its_fields_and_declined_or_filled_in()
     assistant.is_served_by(&servant);
     let tools = format!("servant:\n  url: {}\n  timeout: 60000\n", servant.url);
     assistant.write(".openharness/tools/settings.yaml", &tools);
-    assistant.calls(&["paint"]);
+    assistant.calls(&["sketch"]);
     let dormouse = assistant.serve();
     let wire = Wire::of(&dormouse);
-    let task = assistant.send(&dormouse, "paint it");
+    let task = assistant.send(&dormouse, "sketch it");
     wire.task(&task, &[TaskStatus::InputRequired]).await;
     let pending = dormouse.command(&["pending", "--json"]).output().expect("it runs");
     let listed: Value = serde_json::from_slice(&pending.stdout).expect("JSON");
     let row = &listed["pending"][0];
-    assert_eq!(row["calls"], json!(["paint of servant asks for:", "  colour: text, needed"]), "{row}");
+    assert_eq!(row["calls"], json!(["sketch of servant asks for:", "  colour: text, needed"]), "{row}");
     assert_eq!(row["then"], "is declined");
     let ends = |name: &str, payload: &str| row[name].as_str().is_some_and(|command| command.ends_with(payload));
     assert!(ends("answer_with", r#"'{"decision":"decline"}'"#), "{row}");
