@@ -46,10 +46,6 @@ use crate::refusal::{conflict, internal, refused, store, transition};
 /// Kinds of waits that ask for a permission.
 const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
 
-/// Keys of a descriptor's metadata that are for the server alone.
-const FOR_THE_SERVER: &[&str] =
-    &["answers", "deadlines", "event", "keeps", "progress", "timeout", "wake_after", "wake_at", "wake_payload"];
-
 /// Key in the metadata of a message for the one of several answers that it is.
 pub(crate) const IN_REPLY_TO: &str = "in_reply_to";
 
@@ -72,10 +68,6 @@ const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected
 /// not done, and the run ends.
 const DECISION: &str = "decision";
 const STOP: &str = "stop";
-
-/// Kind of the question whether a call happened. Whoever means by a no that the call shall not be made would have it made
-/// again.
-const DOUBT: &str = "uncertain_effect";
 
 /// Kinds of waits that no person ends.
 const OF_MACHINES: [&str; 8] = ["agents", "event", "job", "model", "reminder", "rest", "timer", "webhook"];
@@ -108,7 +100,7 @@ pub(crate) fn status_of(descriptor: &SignalDescriptor) -> TaskStatus {
 /// Description of `paused` in the event of a task that begins to wait.
 pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     let mut request = paused.descriptor.metadata.clone().unwrap_or_default();
-    request.retain(|name, _| !FOR_THE_SERVER.contains(&name.as_str()));
+    request.retain(|name, _| !SignalDescriptor::FOR_THE_SERVER.contains(&name.as_str()));
     request.insert("signal_id".to_owned(), paused.descriptor.signal_id.as_str().into());
     request.insert("due_at".to_owned(), json!(paused.wake.due.as_ref().map(|due| due.at)));
     request.insert(PAUSE.to_owned(), paused.generation.into());
@@ -385,7 +377,9 @@ fn accepted(descriptor: &SignalDescriptor) -> Option<&Map> {
 /// What may be said of a call that is in doubt; `None` where `descriptor` asks of none.
 fn words_of_doubt(descriptor: &SignalDescriptor) -> Option<Vec<&str>> {
     let words = accepted(descriptor)?.get(DECISION)?.get("enum")?.as_array()?;
-    (text(descriptor, "kind")? == DOUBT).then(|| words.iter().filter_map(Value::as_str).collect())
+    // Whoever means by a no that the call shall not be made would have it made again.
+    (text(descriptor, "kind")? == SignalDescriptor::UNCERTAIN_EFFECT)
+        .then(|| words.iter().filter_map(Value::as_str).collect())
 }
 
 /// The refusal of a yes or no to the question whether a call happened, to which these `words` are the answers.

@@ -330,24 +330,15 @@ impl<S, A> fmt::Debug for Wait<S, A> {
     }
 }
 
-/// The keys of the metadata that a wait writes itself.
-const OWN_KEYS: [&str; 12] = [
-    "accepts",
-    "answers",
-    "deadlines",
-    "event",
-    "expects",
-    "into",
-    "keeps",
-    "progress",
-    "timeout",
-    "wake_after",
-    "wake_at",
-    "wake_payload",
-];
+/// The keys of the metadata that a wait writes itself, besides those that are for the server alone.
+const OWN_KEYS: [&str; 3] = ["accepts", "expects", "into"];
+
+fn is_own(key: &str) -> bool {
+    OWN_KEYS.contains(&key) || SignalDescriptor::FOR_THE_SERVER.contains(&key)
+}
 
 fn labels(labels: Map) -> Result<Map, String> {
-    match labels.keys().find(|key| OWN_KEYS.contains(&key.as_str())) {
+    match labels.keys().find(|key| is_own(key)) {
         Some(key) => Err(format!("label `{key}` means something to Dormouse: use the method for it, or another key")),
         None => Ok(labels),
     }

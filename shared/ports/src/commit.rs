@@ -296,28 +296,16 @@ pub enum InvocationWrite {
 impl InvocationWrite {
     /// The invocation as it is written, or as it was before it ends, where the write has it.
     pub fn paused(&self) -> Option<&PausedInvocation> {
-        match self {
-            Self::Suspend { paused, .. }
-            | Self::Progress { paused, .. }
-            | Self::Accept { paused, .. }
-            | Self::Complete { paused, .. }
-            | Self::Conclude { paused, .. }
-            | Self::Fail { paused, .. }
-            | Self::Advance { paused, .. }
-            | Self::Answer { paused, .. }
-            | Self::PutAside { paused, .. }
-            | Self::Retry { paused }
-            | Self::Cancel { paused, .. } => Some(paused),
-            Self::Release { .. }
-            | Self::Keep { .. }
-            | Self::AssertClaimed { .. }
-            | Self::Deliver { .. }
-            | Self::CancelBeforeStart { .. } => None,
-        }
+        self.subject().ok()
     }
 
     /// Id of the invocation that it changes.
     pub fn invocation_id(&self) -> &InvocationId {
+        self.subject().map_or_else(|id| id, |paused| &paused.invocation_id)
+    }
+
+    /// The invocation that it changes, or its id where that is all that the write has.
+    fn subject(&self) -> Result<&PausedInvocation, &InvocationId> {
         match self {
             Self::Suspend { paused, .. }
             | Self::Progress { paused, .. }
@@ -329,12 +317,12 @@ impl InvocationWrite {
             | Self::Answer { paused, .. }
             | Self::PutAside { paused, .. }
             | Self::Retry { paused }
-            | Self::Cancel { paused, .. } => &paused.invocation_id,
+            | Self::Cancel { paused, .. } => Ok(paused),
             Self::Release { invocation_id, .. }
             | Self::Keep { invocation_id, .. }
             | Self::AssertClaimed { invocation_id, .. }
             | Self::Deliver { invocation_id, .. }
-            | Self::CancelBeforeStart { invocation_id, .. } => invocation_id,
+            | Self::CancelBeforeStart { invocation_id, .. } => Err(invocation_id),
         }
     }
 }

@@ -114,6 +114,14 @@ pub struct SignalDescriptor {
 }
 
 impl SignalDescriptor {
+    /// The `kind` of the question of an agent whether a call happened, whose answers are no plain yes and no.
+    pub const UNCERTAIN_EFFECT: &str = "uncertain_effect";
+    /// The `kind` of the questions that the tools of an agent ask.
+    pub const TOOL_INPUT: &str = "tool_input";
+    /// The keys of the metadata that are for the server alone: what it arranges, and what it makes of an answer.
+    pub const FOR_THE_SERVER: [&str; 9] =
+        ["answers", "deadlines", "event", "keeps", "progress", "timeout", "wake_after", "wake_at", "wake_payload"];
+
     /// A descriptor without metadata.
     pub fn new(signal_id: impl Into<SignalId>) -> Self {
         Self { signal_id: signal_id.into(), metadata: None }

@@ -136,15 +136,8 @@ fn told_of_gate(call: &mut PlannedCall) -> Result<(), NodeError> {
 
 /// Instant since which `call` goes on elsewhere, if it does.
 fn begun_at(call: &PlannedCall) -> Option<Timestamp> {
-    match &call.status {
-        CallStatus::Pending { since, .. } => *since,
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Asking { .. }
-        | CallStatus::Answered { .. } => None,
-    }
+    let CallStatus::Pending { since, .. } = &call.status else { return None };
+    *since
 }
 
 /// The pause that ended, and its answers.

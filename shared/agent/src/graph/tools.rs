@@ -163,18 +163,9 @@ pub(crate) async fn act(
 
 /// Bytes of JSON of the question that a call asks a person, where it asks one.
 fn question_bytes(status: &CallStatus) -> Option<usize> {
-    match status {
-        CallStatus::Asking { request, .. } => {
-            let message = request.message.len();
-            Some(dormouse_json::length(&request.schema).map_or(usize::MAX / 2, |schema| message + schema))
-        }
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Answered { .. } => None,
-    }
+    let CallStatus::Asking { request, .. } = status else { return None };
+    let message = request.message.len();
+    Some(dormouse_json::length(&request.schema).map_or(usize::MAX / 2, |schema| message + schema))
 }
 
 /// The status of a call whose question of so many bytes one pause has no room for.

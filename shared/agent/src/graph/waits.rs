@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_engine::{Answer, Delay, NodeError, Rule, Step, Update, Voters, Wait};
 use dormouse_ports::tool::Pending;
-use dormouse_ports::{Map, SignalId};
+use dormouse_ports::{Map, SignalDescriptor, SignalId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
                 "May `{}` call `{}`?\nThe arguments that were given do not fit, and were not taken: {}",
                 parts.agent.name,
                 call.tool,
-                in_a_line(&beginning(mistakes))
+                in_a_line(&beginning(mistakes, SHOWN_WORDS))
             ),
             None => format!("May `{}` call `{}`?", parts.agent.name, call.tool),
         },
@@ -107,7 +107,7 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         known(&calls)
     );
     let wait = asked(run, "doubt", &calls, answer)?
-        .kind("uncertain_effect")
+        .kind(SignalDescriptor::UNCERTAIN_EFFECT)
         .describe(question)
         .label("agent", parts.agent.name.as_str())
         .label("calls", shown(&calls)?)
@@ -119,24 +119,12 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
 
 /// What is known of `calls`, which are in doubt: what was heard of each, in a line, cut where it is long.
 fn known(calls: &[&PlannedCall]) -> String {
-    let heard = |call: &&PlannedCall| match &call.status {
-        CallStatus::Uncertain { message, .. } => {
-            let message = in_a_line(message);
-            Some(if calls.len() == 1 { message } else { format!("`{}`: {message}", call.tool) })
-        }
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Asking { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Answered { .. } => None,
+    let heard = |call: &&PlannedCall| {
+        let CallStatus::Uncertain { message, .. } = &call.status else { return None };
+        let message = in_a_line(message);
+        Some(if calls.len() == 1 { message } else { format!("`{}`: {message}", call.tool) })
     };
-    let all = calls.iter().filter_map(heard).collect::<Vec<_>>().join("; ");
-    let mut shown: String = all.chars().take(LONGEST_KNOWN).collect();
-    if shown.len() < all.len() {
-        shown.push('…');
-    }
-    shown
+    beginning(&calls.iter().filter_map(heard).collect::<Vec<_>>().join("; "), LONGEST_KNOWN)
 }
 
 /// The policy of questions that are no approvals: the same channels, and no reminder.
@@ -156,35 +144,24 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
         .required(Reply::decision, Rule::one_of([Choice::Answer, Choice::Decline]))
         .optional(Reply::content, Rule::<Map>::schema(form))
         .optional(Reply::by, Rule::text().at_most(200));
-    let question = |call: &&PlannedCall| match &call.status {
-        CallStatus::Asking { request, unfit } => {
-            let mut message = request.message.clone();
-            let mut shown = json!({ "tool": call.tool, "message": message, "schema": request.schema });
-            name_server(call, &mut shown);
-            if let Some(mistakes) = call.unfit.last().filter(|_| *unfit > 0) {
-                let mistakes = beginning(mistakes);
-                if calls.len() == 1 {
-                    let mistakes = in_a_line(&mistakes);
-                    message
-                        .push_str(&format!("\nThe answer that was given does not fit, and was not taken: {mistakes}"));
-                }
-                shown["unfit"] = mistakes.into();
+    let question = |call: &&PlannedCall| {
+        let CallStatus::Asking { request, unfit } = &call.status else { return None };
+        let mut message = request.message.clone();
+        let mut shown = json!({ "tool": call.tool, "message": message, "schema": request.schema });
+        name_server(call, &mut shown);
+        if let Some(mistakes) = call.unfit.last().filter(|_| *unfit > 0) {
+            let mistakes = beginning(mistakes, SHOWN_WORDS);
+            if calls.len() == 1 {
+                let mistakes = in_a_line(&mistakes);
+                message.push_str(&format!("\nThe answer that was given does not fit, and was not taken: {mistakes}"));
             }
-            Some((message, shown))
+            shown["unfit"] = mistakes.into();
         }
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Answered { .. } => None,
+        Some((message, (call.part.clone(), shown)))
     };
-    let (messages, questions): (Vec<String>, Vec<(String, Value)>) = calls
-        .iter()
-        .filter_map(|call| question(call).map(|(message, shown)| (message, (call.part.clone(), shown))))
-        .unzip();
+    let (messages, questions): (Vec<String>, Vec<(String, Value)>) = calls.iter().filter_map(question).unzip();
     let wait = asked(run, "ask", &calls, answer)?
-        .kind("tool_input")
+        .kind(SignalDescriptor::TOOL_INPUT)
         .describe(messages.join("\n"))
         .label("agent", parts.agent.name.as_str())
         .label("questions", Value::Object(questions.into_iter().collect()))
@@ -312,21 +289,12 @@ pub(crate) fn due(pending: &Pending, pace: Duration, (since, now): (Option<Times
 
 /// Part, signal and time of a pending call.
 fn pending_of(call: &PlannedCall, pace: Duration, now: Timestamp) -> Option<(String, SignalId, Duration)> {
-    match &call.status {
-        CallStatus::Pending { signal_id, pending, since } => {
-            let left = match due(pending, pace, (*since, now)) {
-                PendingDue::Later(left) => left,
-                PendingDue::Asked | PendingDue::Over => Duration::ZERO,
-            };
-            Some((call.part.clone(), signal_id.clone(), left))
-        }
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Asking { .. }
-        | CallStatus::Answered { .. } => None,
-    }
+    let CallStatus::Pending { signal_id, pending, since } = &call.status else { return None };
+    let left = match due(pending, pace, (*since, now)) {
+        PendingDue::Later(left) => left,
+        PendingDue::Asked | PendingDue::Over => Duration::ZERO,
+    };
+    Some((call.part.clone(), signal_id.clone(), left))
 }
 
 /// The calls with a status for which `matching` is true.
@@ -341,7 +309,8 @@ fn asked(
     calls: &[&PlannedCall],
     answer: Answer<Reply>,
 ) -> Result<Wait<AgentRun, Reply>, NodeError> {
-    let id = format!("{}/{}/{what}-{}", invocation()?, run.steps, attempts(run));
+    let invocation = invocation()?;
+    let id = format!("{invocation}/{}/{what}-{}", run.steps, attempts(run));
     let wait = match calls {
         [_] => Wait::signal_into(id, AgentRun::reply, answer),
         many => {
@@ -350,7 +319,6 @@ fn asked(
         }
     };
     // Calls that go on elsewhere are waited for again behind it, and so may those be of which it asks.
-    let invocation = invocation()?;
     let outcomes = run.calls.iter().filter_map(|call| match &call.status {
         CallStatus::Pending { signal_id, .. } => Some(signal_id.clone()),
         CallStatus::Uncertain { .. } | CallStatus::Asking { .. } => {
@@ -391,19 +359,19 @@ fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
             shown["whole"] = pause.as_str().into();
         }
         if let CallStatus::Uncertain { message, .. } = &call.status {
-            shown["known"] = beginning(message).into();
+            shown["known"] = beginning(message, SHOWN_WORDS).into();
         }
         if let Some(mistakes) = call.unfit.last().filter(|_| call.status == CallStatus::NeedsApproval) {
-            shown["unfit"] = beginning(mistakes).into();
+            shown["unfit"] = beginning(mistakes, SHOWN_WORDS).into();
         }
         (call.part.clone(), shown)
     };
     Ok(Value::Object(calls.iter().map(one).collect()))
 }
 
-/// `text`, or its beginning where it is long.
-fn beginning(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_WORDS) {
+/// `text`, or its beginning where it has more than `most` characters.
+fn beginning(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

@@ -44,6 +44,16 @@ fn a_pending_call_sleeps_until_its_outcome_comes() {
     assert!(made.iter().all(|call| call.idempotency_key == made[0].idempotency_key), "under the same key");
 }
 
+/// Sends and looks in one step.
+fn sender_and_looker() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| {
+        Ok(match results(request).len() {
+            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
+            _ => says("done"),
+        })
+    })
+}
+
 /// One call is polled, the other one waits for its callback much longer: neither ends the other's wait.
 #[test]
 fn pending_calls_of_one_step_are_waited_for_each_by_itself() {
@@ -58,13 +68,7 @@ fn pending_calls_of_one_step_are_waited_for_each_by_itself() {
             }),
         })
     });
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).len() {
-            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
-            _ => says("done"),
-        })
-    });
-    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
+    let mut bed = bed_with(MATTER, &sender_and_looker(), &tools, |_| {});
     let run = bed.start("helper", message("write"));
     assert!(bed.status(&run).is_asleep());
     bed.pass(Duration::from_secs(70));
@@ -215,13 +219,7 @@ fn an_outcome_that_comes_while_a_person_is_asked_about_another_call_is_taken() {
             _ => ToolReply::Pending(Pending::default()),
         })
     });
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).len() {
-            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
-            _ => says("done"),
-        })
-    });
-    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
+    let mut bed = bed_with(MATTER, &sender_and_looker(), &tools, |_| {});
     let run = bed.start("helper", message("write"));
     bed.pass(Duration::from_secs(70));
     let (_, wait) = asleep(&bed, &run);

@@ -2,7 +2,7 @@
 //! be filled in.
 
 use dormouse_local::program;
-use dormouse_ports::{Map, PausedInvocation};
+use dormouse_ports::{Map, PausedInvocation, SignalDescriptor};
 use serde_json::{Value, json};
 
 use super::form::Template;
@@ -10,10 +10,6 @@ use crate::answer::is_task;
 use crate::target::StoreTarget;
 use crate::terminal::quoted;
 
-/// Kind of the question whether a call happened, whose answers are no plain yes and no.
-const DOUBT: &str = "uncertain_effect";
-/// Kind of the questions that tools ask.
-const TOOL_INPUT: &str = "tool_input";
 /// Field in which an answer says what was decided.
 const DECISION: &str = "decision";
 /// Field in which an answer names the arguments that were shown: the number of the pause says as much.
@@ -80,7 +76,7 @@ impl AskedQuestion<'_> {
             let ready = decisions.iter().map(|decision| answer(&json!({ DECISION: decision }).to_string()));
             return AnswerCommands { ready: ready.collect(), template: None };
         }
-        if is_of(self.metadata, TOOL_INPUT) {
+        if is_of(self.metadata, SignalDescriptor::TOOL_INPUT) {
             let Template { text, is_whole } = self.form();
             let given = Template { text: format!(r#"{{"{DECISION}":"answer","content":{text}}}"#), is_whole };
             let mut commands = AnswerCommands::of(answer(&given.text), &given);
@@ -139,7 +135,7 @@ fn is_of(metadata: Option<&Map>, kind: &str) -> bool {
 
 /// The words that answer whether a call happened; none of another question.
 fn decisions(metadata: Option<&Map>) -> Vec<Value> {
-    let is_doubt = is_of(metadata, DOUBT);
+    let is_doubt = is_of(metadata, SignalDescriptor::UNCERTAIN_EFFECT);
     let words =
         accepted(metadata).and_then(|accepts| accepts.get("properties")?.get(DECISION)?.get("enum")?.as_array());
     words.filter(|_| is_doubt).cloned().unwrap_or_default()
@@ -240,8 +236,8 @@ mod tests {
         let answers = json!({ "approved": { "decision": "happened" }, "denied": { "decision": "repeat" } });
         let said = |word: &str| format!(r#"{} answer task_1 '{{"decision":"{word}"}}'"#, program());
         for doubt in [
-            json!({ "kind": DOUBT, "answers": answers, "accepts": decision }),
-            json!({ "kind": DOUBT, "answers": answers, "expects": { "accepts": decision } }),
+            json!({ "kind": SignalDescriptor::UNCERTAIN_EFFECT, "answers": answers, "accepts": decision }),
+            json!({ "kind": SignalDescriptor::UNCERTAIN_EFFECT, "answers": answers, "expects": { "accepts": decision } }),
         ] {
             let asked = AskedQuestion { id: "task_1", part: None, metadata: doubt.as_object(), takes_yes_or_no: true };
             assert_eq!(asked.commands(""), ready(["happened", "repeat", "skip"].map(said)));
@@ -252,7 +248,7 @@ mod tests {
     fn what_a_tool_asks_is_declined_as_it_is_and_answered_when_it_is_filled_in() {
         let color = json!({ "properties": { "color": { "enum": ["red", "blue"] } }, "required": ["color"] });
         let sure = json!({ "type": "object", "properties": {} });
-        let asked = json!({ "kind": TOOL_INPUT, "accepts": { "properties": { "decision": { "enum": ["answer"] } } },
+        let asked = json!({ "kind": SignalDescriptor::TOOL_INPUT, "accepts": { "properties": { "decision": { "enum": ["answer"] } } },
             "questions": { "call-1": { "schema": sure }, "call-2": { "schema": color } } });
         let of = |part| {
             AskedQuestion { id: "task_1", part, metadata: asked.as_object(), takes_yes_or_no: false }.commands("")

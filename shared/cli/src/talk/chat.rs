@@ -25,6 +25,7 @@ use super::client::Client;
 use super::questions::{Questions, TerminalAsker};
 use super::said::{fields_of, forms_of, prompt_of};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
+use super::show::{TOOLS_MISSING, missing_in};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
 use crate::inspect::{asked_of, moment};
@@ -171,9 +172,6 @@ const PAGE: usize = 200;
 
 /// Characters of the reason for which a call failed.
 const LONGEST_REASON: usize = 300;
-
-/// The event about tools that an agent has to do without.
-const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
 
 /// The event about a conversation of which the model is shown a summary, and about one that stays as it is.
 const COMPACTED: &str = "vendor.dormouse.context_compacted";
@@ -451,7 +449,7 @@ impl ChatSession {
         } else if event.event.as_str() == KEPT && text("trigger") == ASKED {
             self.screen.line(&format!("the conversation stays as it is: {}", short(text("message"))));
         } else if event.event.as_str() == TOOLS_MISSING {
-            self.show_missing(payload);
+            missing_in(payload).for_each(|line| self.screen.line(&line));
         } else if event.event == EventKind::TaskCompleted {
             self.screen.end_of_answer();
         } else {
@@ -472,14 +470,6 @@ impl ChatSession {
                 let reason = short(said.strip_prefix("error: ").unwrap_or(said));
                 self.screen.line(&format!("{DIM}  {tool}: {reason}{PLAIN}"));
             }
-        }
-    }
-
-    /// Tools that the agent has to do without.
-    fn show_missing(&self, payload: &Map) {
-        for one in payload.get("missing").and_then(Value::as_array).into_iter().flatten() {
-            let text = |name: &str| plain(one[name].as_str().unwrap_or_default());
-            self.screen.line(&format!("! the tools of `{}` are missing: {}", text("source"), text("reason")));
         }
     }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::ops::ControlFlow;
 
 use async_trait::async_trait;
-use dormouse_ports::Map;
 use dormouse_ports::tool::InputRequest;
+use dormouse_ports::{Map, SignalDescriptor};
 use dormouse_tools::mcp::Asker;
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,8 +13,6 @@ use super::said::{forms_of, prompt_of, typed_object};
 use super::screen::{InputLines, Screen, Typed};
 use crate::inspect::fields_of;
 
-/// The kind of these questions.
-const KIND: &str = "tool_input";
 const TOO_LATE: &str = "  the call waits for it no longer";
 
 /// Puts questions to whoever sits at the terminal.
@@ -50,7 +48,7 @@ impl QuestionInCall {
         lines.leave_out_early(screen);
         let mut are_told = false;
         loop {
-            screen.prompt(prompt_of(KIND));
+            screen.prompt(prompt_of(SignalDescriptor::TOOL_INPUT));
             let typed = tokio::select! {
                 typed = lines.next() => typed?,
                 () = self.answer.closed() => {
@@ -63,7 +61,7 @@ impl QuestionInCall {
                 Typed::Line(line) => match typed_object(&line) {
                     Ok(content) => Some(content),
                     Err(reason) => {
-                        screen.line(&reason.told(forms_of(KIND), &mut are_told));
+                        screen.line(&reason.told(forms_of(SignalDescriptor::TOOL_INPUT), &mut are_told));
                         continue;
                     }
                 },

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::ask::ServerArgs;
 use crate::inspect::hint::{self, AnswerCommands, AskedQuestion};
 use crate::inspect::{Printer, asked_of, bounded};
+use crate::terminal::plain;
 
-/// Told where an agent has to do without tools.
-const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
+/// The event about tools that an agent has to do without.
+pub(super) const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
 /// Characters of the reason for which a call failed.
 const LONGEST_REASON: usize = 200;
 
@@ -121,10 +122,7 @@ impl<'s> Story<'s> {
             return printer.line(&format!("· {} {outcome}{time}{reason}", text("tool")));
         }
         if event.event.as_str() == TOOLS_MISSING {
-            for one in payload.get("missing").and_then(Value::as_array).into_iter().flatten() {
-                let text = |name: &str| one[name].as_str().unwrap_or_default();
-                printer.line(&format!("! the tools of `{}` are missing: {}", text("source"), text("reason")))?;
-            }
+            missing_in(payload).try_for_each(|line| printer.line(&line))?;
         }
         if matches!(text("role"), "assistant" | "agent") {
             let said = said_in(payload);
@@ -149,6 +147,15 @@ impl<'s> Story<'s> {
         }
         self.show.answering("  ", event, request)
     }
+}
+
+/// Lines about the tools that the agent has to do without, of an event about them.
+pub(super) fn missing_in(payload: &Map) -> impl Iterator<Item = String> {
+    let missing = payload.get("missing").and_then(Value::as_array).into_iter().flatten();
+    missing.map(|one| {
+        let text = |name: &str| plain(one[name].as_str().unwrap_or_default());
+        format!("! the tools of `{}` are missing: {}", text("source"), text("reason"))
+    })
 }
 
 /// The texts and values in the parts of a message.

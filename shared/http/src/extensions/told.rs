@@ -16,19 +16,6 @@ use serde_json::Value;
 
 /// Characters of a question that a list shows.
 const SHOWN: usize = 300;
-/// Keys of a descriptor that are told in fields of their own, or are for the server alone.
-const TOLD_APART: [&str; 10] = [
-    "accepts",
-    "answers",
-    "deadlines",
-    "event",
-    "keeps",
-    "progress",
-    "timeout",
-    "wake_after",
-    "wake_at",
-    "wake_payload",
-];
 /// Field of a request, and of the state of an agent, with the calls that are asked about.
 const CALLS: &str = "calls";
 /// Bytes of JSON of what a request shows; beyond it, fields are left out.
@@ -283,7 +270,8 @@ impl Remark {
 
 /// The request without what is told apart, the largest fields left out where it is too long for one answer.
 fn shown_request(mut request: Map) -> (Map, Vec<String>) {
-    request.retain(|name, _| !TOLD_APART.contains(&name.as_str()));
+    // The rule of the answer is told in a field of its own.
+    request.retain(|name, _| name != "accepts" && !SignalDescriptor::FOR_THE_SERVER.contains(&name.as_str()));
     let size = |value: &Value| dormouse_json::length(value).unwrap_or(usize::MAX);
     let mut left_out = Vec::new();
     while request.values().map(size).fold(0_usize, usize::saturating_add) > REQUEST_BYTES {
