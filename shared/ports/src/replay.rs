@@ -31,6 +31,8 @@ pub struct PastAnswer {
     pub node: String,
     /// The fields with which it went on.
     pub payload: Map,
+    /// Instant at which it did.
+    pub at: Timestamp,
 }
 
 /// End of the run.
@@ -102,6 +104,11 @@ impl ReplayMaterial {
     /// Notes that so many more of the [answers](Self::answers) were given again, or passed over.
     pub fn pass(&self, answers: usize) {
         self.answered.fetch_add(answers, Ordering::Relaxed);
+    }
+
+    /// The last answer that was given again, or passed over.
+    pub fn last_passed(&self) -> Option<&PastAnswer> {
+        self.answers.get(self.answered.load(Ordering::Relaxed).checked_sub(1)?)
     }
 
     /// True if no answer is left.

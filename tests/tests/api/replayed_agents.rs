@@ -70,7 +70,7 @@ pub(crate) fn seeing() -> Arc<Toolbox> {
 }
 
 /// The answer of a model that looks once, and tells what it saw.
-fn looks_once(request: &CompletionRequest) -> Response {
+pub(crate) fn looks_once(request: &CompletionRequest) -> Response {
     match results(request).last() {
         None => calls(&[("c1", "look", json!({ "to": "x" }))]),
         Some(result) => answers(&format!("done: {result}")),
@@ -112,7 +112,7 @@ pub(crate) async fn at_end(world: &World, mut task: Value) -> Value {
 }
 
 /// Replays `task` exactly, and the replay again; both end as it did, and call nothing.
-async fn ends_the_same(world: &World, session: &str, task: &Value, outside: impl Fn() -> usize) {
+pub(crate) async fn ends_the_same(world: &World, session: &str, task: &Value, outside: impl Fn() -> usize) {
     assert_eq!(task["status"], "COMPLETED", "{task:#}");
     let before = outside();
     let bus = world.bus.events().len();
@@ -626,7 +626,7 @@ impl ToolSource for Discreet {
 }
 
 /// Addresses with the same token for all.
-struct OneToken;
+pub(crate) struct OneToken;
 
 impl CallbackAddresses for OneToken {
     fn address(&self, signal_id: &SignalId) -> Option<String> {

@@ -1,5 +1,6 @@
-//! Replays of runs whose time was over.
+//! Replays of runs whose time was over, or that of their pauses.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use dormouse_agent::graph::{AgentParts, Colleague, graph};
 use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::Agent;
 use dormouse_ports::model::{ModelError, ModelErrorCategory};
-use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
+use dormouse_ports::tool::{Effect, Pending, ToolError, ToolOutput, ToolReply};
 use dormouse_testkit::ManualClock;
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
-use crate::replayed_agents::{agent, called, colleague, run, seeing};
+use crate::replayed_agents::{OneToken, agent, at_end, called, colleague, ends_the_same, looks_once, run, seeing};
 use crate::replays::{path_of, projected, replayed, wake, world};
-use crate::world::World;
+use crate::world::{World, text};
 
 /// Replays `task`, which has failed since its time was over; the replay ends so as well.
 async fn ends_by_time(world: &World, task: &Value, outside: impl Fn() -> usize) {
@@ -138,4 +139,71 @@ async fn a_run_whose_time_was_over_in_a_command_is_replayed_up_to_there() {
         ends_by_time_on(&clock, (model, tools), "policy: {run_timeout_seconds: 6}", as_commands).await;
         assert_eq!(asked.calls(), 1, "two seconds are no time for one more answer, and a replay asks for none");
     }
+}
+
+/// What a run of `helper` with `model` and `tools` comes to; its tools are given addresses for what they tell later. Its
+/// replays end as it does.
+async fn ends_the_same_on((model, tools): (Arc<ScriptedModel>, Arc<Toolbox>), answer: Option<Value>) -> Vec<String> {
+    let outside = (model.clone(), tools.clone());
+    let helper = Agent::new(move |outside| {
+        let matter = "policy: {approval: {external: []}}";
+        let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
+        parts.callbacks = Some(Arc::new(OneToken));
+        graph(parts)
+    });
+    let (world, session) = world(&[("helper", helper)]).await;
+    let task = run(&world, &session, "look").await;
+    if let Some(answer) = answer {
+        world.callback(text(&task["id"]), answer).await;
+        world.work().await;
+    }
+    let task = at_end(&world, world.get(&path_of(&task)).await).await;
+    ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+    results(&outside.0.last())
+}
+
+/// The reply of a call that is asked for how it stands after so many seconds.
+fn polled(seconds: u64) -> ToolReply {
+    ToolReply::Pending(Pending { poll_after: Some(Duration::from_secs(seconds)), ..Pending::default() })
+}
+
+#[tokio::test]
+async fn a_run_that_asked_its_tools_how_they_stand_is_replayed_as_often_as_it_did() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).len() {
+            0 => calls(&[("c1", "look", json!({ "to": "x" })), ("c2", "list", json!({ "to": "y" }))]),
+            _ => answers("done"),
+        })
+    });
+    let [looked, listed] = [(); 2].map(|()| AtomicUsize::new(0));
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("list", Effect::Safe)], move |call| {
+        // They are due after 60, 100 and 120 seconds.
+        let (asked, most, seconds) = if call.name == "look" { (&looked, 2, 60) } else { (&listed, 1, 100) };
+        Ok(match asked.fetch_add(1, Ordering::Relaxed) {
+            asked if asked < most => polled(seconds),
+            _ => ToolReply::Done(ToolOutput::text(format!("{} done", call.name))),
+        })
+    });
+    let made = tools.clone();
+    assert_eq!(ends_the_same_on((model, tools), None).await, ["look done", "list done"]);
+    assert_eq!(made.made().len(), 5);
+}
+
+#[tokio::test]
+async fn a_run_whose_tool_told_nothing_in_time_is_replayed_up_to_there_and_beyond() {
+    let model = ScriptedModel::new(|request| Ok(looks_once(request)));
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| {
+        Ok(ToolReply::Pending(Pending { timeout: Some(Duration::from_secs(60)), ..Pending::default() }))
+    });
+    assert_eq!(ends_the_same_on((model, tools), None).await, ["error: the tool sent no outcome in time"]);
+}
+
+#[tokio::test]
+async fn a_run_of_which_a_person_said_that_its_call_happened_is_replayed_where_the_tool_told_nothing() {
+    let model = ScriptedModel::new(|request| Ok(looks_once(request)));
+    let tools = Toolbox::new(vec![tool("look", Effect::Manual)], |_| {
+        Err(ToolError::transient("the connection was lost").maybe_done())
+    });
+    let told = ends_the_same_on((model, tools), Some(json!({ "decision": "happened" }))).await;
+    assert_eq!(told, ["the call happened, says a person who looked; its output is not known"]);
 }

@@ -8,8 +8,8 @@ mod model;
 mod past;
 mod tools;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -73,7 +73,12 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
 fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -> AgentParts {
     let provider = Arc::new(RecordedModel::new(parts.model.provider.identity(), past.clone(), clock.clone()));
     let tools = parts.tools.iter().map(|part| ToolPart {
-        source: Arc::new(RecordedTools { name: part.name.clone(), source: part.source.clone(), past: past.clone() }),
+        source: Arc::new(RecordedTools {
+            name: part.name.clone(),
+            source: part.source.clone(),
+            past: past.clone(),
+            clock: clock.clone(),
+        }),
         ..part.clone()
     });
     let hooks = parts.hooks.iter().map(|part| HookPart {
@@ -109,13 +114,31 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
     }
 }
 
-/// A clock that goes on by what calls took, and at last by the time that the run had, where it ended since that was over.
+/// A clock that goes on by what calls took and with each pause that ends, and at last by the time that the run had, where it
+/// ended since that was over.
 #[derive(Debug)]
 struct RecordedClock {
     past: Arc<Past>,
+    /// Milliseconds in which models worked.
     elapsed_ms: AtomicU64,
+    reached: Mutex<Reached>,
     /// The longest time that the run had, or would have had where it was handed over.
     longest: Duration,
+}
+
+/// How far a replay has come in the time of the run. It is never ahead of that, so that whatever fell due then does now.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    /// Instant at which the last pause ended, or a model had answered behind that.
+    at: Timestamp,
+    /// The longest time that a tool took since: those of a step work side by side.
+    tools: Duration,
+}
+
+impl Reached {
+    fn now(self) -> Timestamp {
+        self.at + self.tools
+    }
 }
 
 impl RecordedClock {
@@ -123,23 +146,52 @@ impl RecordedClock {
         let all = std::iter::once(parts).chain(parts.successors.iter().map(Arc::as_ref));
         let longest = all.filter_map(|parts| parts.agent.policy.run_timeout_seconds).max();
         let longest = Duration::from_secs(longest.unwrap_or_default());
-        Self { past: past.clone(), elapsed_ms: AtomicU64::new(0), longest }
+        Self::new(past, longest)
     }
 
+    /// The clock of a run that had `longest` at most.
+    fn new(past: &Arc<Past>, longest: Duration) -> Self {
+        let reached = Mutex::new(Reached { at: past.material.began, tools: Duration::ZERO });
+        Self { past: past.clone(), elapsed_ms: AtomicU64::new(0), reached, longest }
+    }
+
+    /// Goes on by `millis` in which a model worked.
     fn pass(&self, millis: u64) {
         self.elapsed_ms.fetch_add(millis, Ordering::Relaxed);
+        let mut reached = self.reached();
+        *reached = Reached { at: reached.now() + Duration::from_millis(millis), tools: Duration::ZERO };
+    }
+
+    /// Goes on to where a tool has worked for `millis` beside the others of its step. No time of the run is counted by that.
+    fn pass_beside(&self, millis: u64) {
+        let mut reached = self.reached();
+        reached.tools = reached.tools.max(Duration::from_millis(millis));
+    }
+
+    /// Where it stands: not before the end of the last pause.
+    fn reached(&self) -> MutexGuard<'_, Reached> {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = reached.now();
+        if let Some(ended) = self.past.material.last_passed().map(|answer| answer.at).filter(|at| *at > now) {
+            *reached = Reached { at: ended, tools: Duration::ZERO };
+        }
+        reached
+    }
+
+    /// All of the time that the run had, once that is over.
+    fn over(&self) -> Duration {
+        if self.past.is_over() { self.longest } else { Duration::ZERO }
     }
 }
 
 #[async_trait]
 impl Clock for RecordedClock {
     fn now(&self) -> Timestamp {
-        self.past.material.began + self.monotonic()
+        self.reached().now() + self.over()
     }
 
     fn monotonic(&self) -> Duration {
-        let over = if self.past.is_over() { self.longest } else { Duration::ZERO };
-        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed)) + over
+        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed)) + self.over()
     }
 
     /// Nothing that was recorded takes time; what comes behind it has none.

@@ -111,7 +111,8 @@ impl Source {
             let mut answer = object(Some(answer));
             let node = text(&answer, "node");
             let payload = object(answer.shift_remove("payload"));
-            self.material.answers.push(PastAnswer { event_id: event_id.clone(), node, payload });
+            let at = text(&event, "created_at").parse().unwrap_or(self.material.began);
+            self.material.answers.push(PastAnswer { event_id: event_id.clone(), node, payload, at });
         }
         let is_recorded = EntryKind::NAMED.iter().any(|named| named.as_str() == kind) || kind.starts_with("vendor.");
         if is_recorded {

@@ -37,7 +37,7 @@ pub(super) struct Past {
     /// Answers of the model, by step from 1.
     answers: Vec<PastModelAnswer>,
     /// Outcomes of calls of tools, by the id of the call, in order.
-    outcomes: Mutex<BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>>>,
+    outcomes: Mutex<BTreeMap<String, VecDeque<PastCall>>>,
     /// Outcomes that came later, in the same way.
     later: Mutex<BTreeMap<String, VecDeque<PastOutcome>>>,
     /// Number of answers that were given again.
@@ -54,6 +54,16 @@ pub(super) struct PastModelAnswer {
     pub(super) entry: PastEntry,
     /// The message; `None` where the state does not hold it.
     pub(super) message: Option<AssistantMessage>,
+}
+
+/// A call that was made, or asked for how it stands.
+#[derive(Clone, Debug)]
+pub(super) struct PastCall {
+    pub(super) outcome: PastOutcome,
+    /// What it did outside.
+    pub(super) effects: NotedEffects,
+    /// Time that it took.
+    pub(super) duration_ms: u64,
 }
 
 /// Outcome of one call.
@@ -168,8 +178,8 @@ impl Past {
         end.is_some_and(|entry| text(&entry.payload, "reason") == Some(TerminalReason::Time.as_str()))
     }
 
-    /// Next outcome of the call `id`, with what it did outside.
-    pub(super) fn take_outcome(&self, id: &str) -> Option<(PastOutcome, NotedEffects)> {
+    /// What came next of the call `id`.
+    pub(super) fn take_outcome(&self, id: &str) -> Option<PastCall> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
     }
 
@@ -318,10 +328,7 @@ fn is_of_hook(entry: &PastEntry) -> bool {
     entry.payload.contains_key(HOOK)
 }
 
-fn outcomes_of(
-    material: &ReplayMaterial,
-    messages: &[Value],
-) -> BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>> {
+fn outcomes_of(material: &ReplayMaterial, messages: &[Value]) -> BTreeMap<String, VecDeque<PastCall>> {
     let mut outcomes: BTreeMap<String, VecDeque<_>> = BTreeMap::new();
     let kept = kept_outputs(material);
     for (at, entry) in material.entries.iter().enumerate() {
@@ -345,7 +352,8 @@ fn outcomes_of(
             _ => continue,
         };
         let effects = entry.payload.get(SIDE_EFFECTS).and_then(|noted| NotedEffects::deserialize(noted).ok());
-        outcomes.entry(id.to_owned()).or_default().push_back((outcome, effects.unwrap_or_default()));
+        let (effects, duration_ms) = (effects.unwrap_or_default(), number(&entry.payload, "duration_ms"));
+        outcomes.entry(id.to_owned()).or_default().push_back(PastCall { outcome, effects, duration_ms });
     }
     outcomes
 }

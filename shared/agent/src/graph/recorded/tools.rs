@@ -8,6 +8,7 @@ use dormouse_ports::tool::{InputRequest, ToolCall, ToolError, ToolOutput, ToolRe
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::RecordedClock;
 use super::past::{Past, PastOutcome};
 use crate::memory;
 
@@ -19,6 +20,7 @@ pub(super) struct RecordedTools {
     pub(super) name: String,
     pub(super) source: Arc<dyn ToolSource>,
     pub(super) past: Arc<Past>,
+    pub(super) clock: Arc<RecordedClock>,
 }
 
 impl std::fmt::Debug for RecordedTools {
@@ -52,7 +54,9 @@ impl ToolSource for RecordedTools {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let (outcome, effects) = self.past.take_outcome(&call.id).unzip();
+        let past = self.past.take_outcome(&call.id);
+        self.clock.pass_beside(past.as_ref().map_or(0, |past| past.duration_ms));
+        let (outcome, effects) = past.map(|past| (past.outcome, past.effects)).unzip();
         let tool = format!("tool:{}", call.id);
         let mcp = format!("mcp:{}:{}", self.name, call.id);
         let overrides = &self.past.material.overrides;
@@ -146,6 +150,8 @@ fn cut_from(text: &str) -> Option<(&str, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use dormouse_ports::{PastEnd, PastEntry, ReplayMaterial};
     use futures::executor::block_on;
     use serde_json::json;
@@ -176,7 +182,8 @@ mod tests {
             let mut material = ReplayMaterial::new(jiff::Timestamp::UNIX_EPOCH, Map::new(), PastEnd::Completed);
             material.entries = vec![asks.clone(), unfit(refused)];
             let past = Arc::new(Past::of(Arc::new(material)));
-            let tools = RecordedTools { name: "box".to_owned(), source: Arc::new(memory::SessionMemory), past };
+            let clock = Arc::new(RecordedClock::new(&past, Duration::ZERO));
+            let tools = RecordedTools { name: "box".to_owned(), source: Arc::new(memory::SessionMemory), past, clock };
             let reply = block_on(tools.call(&ToolCall::new("c1", "paint", Map::new())));
             assert_eq!(reply, Ok(ToolReply::InputRequired(asked)), "{refused}");
         }
