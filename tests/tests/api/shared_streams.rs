@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::world::{World, actor, ada, ids, text};
+use crate::world::{World, actor, ada, ids, says, text};
 
 /// Counts what is read of a store.
 #[derive(Debug)]
@@ -276,6 +276,40 @@ async fn each_stream_tells_what_it_asked_for_and_may_see_however_slowly_it_is_re
         have[2].iter().filter(|id| id.contains(&of_second.replace("session_", ""))).cloned().collect();
     assert_eq!((told_of_second, its.len() >= 300), (its, true));
     assert_eq!(told(&mut foreign), Vec::<String>::new(), "of another tenant nothing");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_narrowed_to_a_session_or_a_task_heeds_its_other_filters() {
+    let scene = Scene::new();
+    let (first, second) = (scene.world.session().await, scene.world.session().await);
+    let workspace = text(&scene.world.get(&first).await["workspace_id"]).to_owned();
+    let task = scene.world.post(&format!("{first}/tasks"), says("hello")).await;
+    let [first, second] = [&first, &second].map(|path| path.rsplit('/').next().unwrap().to_owned());
+    let task = text(&task["id"]);
+    for (narrowed, is_empty) in [
+        (format!("session_id={first}&workspace_id={workspace}"), false),
+        (format!("session_id={second}&workspace_id={workspace}"), true),
+        (format!("task_id={task}&session_id={first}"), false),
+        (format!("task_id={task}&session_id={second}"), true),
+        (format!("task_id={task}&workspace_id=workspace_x"), true),
+    ] {
+        let listed = ids(&scene.world.get(&format!("/v1/events?{narrowed}")).await);
+        assert_eq!(told(&mut scene.open(ada(), &narrowed).await), listed, "{narrowed}");
+        assert_eq!(listed.is_empty(), is_empty, "{narrowed}");
+    }
+}
+
+#[tokio::test]
+async fn who_comes_with_a_cursor_that_is_none_is_told_to_forget_it() {
+    let scene = Scene::new();
+    let session = scene.world.session().await;
+    let session = session.rsplit('/').next().unwrap();
+    for narrowed in [String::new(), format!("&session_id={session}")] {
+        let mut stream = scene.open(ada(), &format!("after_event_id=event_session_x_0000000000000001{narrowed}")).await;
+        let Some(StreamItem::Failed { cursor, error }) = stream.next().await else { panic!("it goes on: {narrowed}") };
+        assert_eq!((cursor.as_str(), &json!(error)["error"]["code"]), ("", &json!("cursor_expired")), "{narrowed}");
+        assert_eq!(stream.next().await, None);
+    }
 }
 
 #[tokio::test]

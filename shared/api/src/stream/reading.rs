@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_protocol::{Event, ProtocolError};
+use dormouse_protocol::{ErrorCode, Event, ProtocolError};
 use futures::future::{Either, pending, select};
 
 use super::limiter::StreamPermit;
@@ -176,10 +176,12 @@ impl StreamReading {
         Some(StreamItem::Events(events))
     }
 
-    /// The last item: why it does not go on. The client keeps its cursor.
+    /// The last item: why it does not go on. The client keeps its cursor, unless it is refused with that each time.
     fn fail(&mut self, error: ProtocolError) -> StreamItem {
         self.over = true;
-        StreamItem::Failed { cursor: self.cursor.clone(), error: error.into_response(&*self.request_id) }
+        let is_kept = error.code() != ErrorCode::CursorExpired;
+        let cursor = if is_kept { self.cursor.clone() } else { String::new() };
+        StreamItem::Failed { cursor, error: error.into_response(&*self.request_id) }
     }
 
     /// Waits until it is worth to look again; text that comes meanwhile, or a heartbeat if one is due.

@@ -22,6 +22,8 @@ pub(super) enum EventSource {
         records: Arc<dyn Records>,
         session_id: String,
         task_id: Option<TaskId>,
+        /// What else its events have to be of.
+        filters: Filters,
         /// True if the task had ended when the stream was opened.
         had_ended: bool,
         /// The position of the last event that was looked at.
@@ -105,7 +107,10 @@ impl EventSource {
             (None, Some(task)) => Ok(before_the_first(&**operations, &call, task).await?),
             (None, None) => Ok(0),
         };
-        Ok(seen.map(|seen| Self::Session { records: records.clone(), session_id, task_id, had_ended, seen }))
+        // The paths of the others name all that they are about.
+        let filters = if call.operation == Operation::StreamEvents { filters } else { Filters::default() };
+        let records = records.clone();
+        Ok(seen.map(|seen| Self::Session { records, session_id, task_id, filters, had_ended, seen }))
     }
 
     /// The stream or feed with the appends that concern it.
@@ -138,14 +143,15 @@ impl EventSource {
     /// The next events, at most about `limit`, as they are at a moment that is as `fresh` as this.
     pub(super) async fn look(&mut self, limit: usize, fresh: Freshness) -> Result<Batch, ProtocolError> {
         match self {
-            Self::Session { records, session_id, task_id, seen, .. } => {
+            Self::Session { records, session_id, task_id, filters, seen, .. } => {
                 let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
                 let more = entries.len() >= limit;
                 *seen = entries.last().map_or(*seen, |entry| entry.position);
                 let place = |position| EventId::at(session_id, position);
                 let events = entries.into_iter().filter_map(|entry| readable(&place(entry.position), entry.entry));
                 let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
-                Ok(Batch { events: events.filter(concerns).collect(), more })
+                let wanted = |event: &Event| concerns(event) && passes(filters, event);
+                Ok(Batch { events: events.filter(wanted).collect(), more })
             }
             Self::All(all) => all.look(limit, fresh).await,
         }
