@@ -353,6 +353,12 @@ async fn what_is_replaced_leads_elsewhere_and_is_in_the_receipt() {
     assert_eq!(summary(&world, &replay).await, "In their form.");
     let again = replayed(&world, &path_of(&replay), json!({})).await;
     assert_eq!(summary(&world, &again).await, "In their form.", "a replay of a replay uses what that one used");
+    let given = json!({"kind": "llm_provider_response", "value": "Instead of that."});
+    let instead = replayed(&world, &path_of(&replay), with("llm:main:1", given)).await;
+    assert_eq!(summary(&world, &instead).await, "Instead of that.");
+    let deltas = receipt(&world, &instead).await["deltas"].clone();
+    assert_eq!(deltas.as_array().map(Vec::len), Some(1), "what was not used is in no receipt: {deltas:#}");
+    assert_eq!(deltas[0]["after_sha256"], canonical::digest(&json!("Instead of that.")).unwrap());
 
     let given = json!({"kind": "tool_result", "value": "found b"});
     let replay = replayed(&world, &path, with("tool:look", given)).await;

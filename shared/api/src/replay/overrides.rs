@@ -17,6 +17,8 @@ use crate::Call;
 const MOST_NAMED: usize = 20;
 /// The key of the instant at which a run begins.
 const STARTED_AT: &str = "time:started_at";
+/// The field of a delta with the key of what was replaced.
+const OVERRIDE_KEY: &str = "override_key";
 
 /// Something that was recorded, and can be replaced.
 struct Replaceable {
@@ -74,6 +76,8 @@ impl Replays {
                 return Err(ProtocolError::invalid(param(".sha256"), message));
             }
             fits(key, given.kind, &value).map_err(|message| ProtocolError::invalid(param(".value"), message))?;
+            // What the replay that is replayed had in its place is not used any more.
+            note.deltas.retain(|before| before.get(OVERRIDE_KEY).and_then(Value::as_str) != Some(key.as_str()));
             note.deltas.push(delta(target, given, &after));
             note.overrides.insert(key.clone(), value);
         }
@@ -190,7 +194,7 @@ fn delta(target: &Replaceable, given: &ReplayOverride, after: &str) -> Value {
         ("delta_id".to_owned(), delta_id(key).into()),
         ("operation".to_owned(), "replace".into()),
         ("path".to_owned(), format!("/replay_input/materials/{}", key.replace('~', "~0").replace('/', "~1")).into()),
-        ("override_key".to_owned(), key.as_str().into()),
+        (OVERRIDE_KEY.to_owned(), key.as_str().into()),
         ("after_sha256".to_owned(), after.into()),
     ]);
     let more = [
