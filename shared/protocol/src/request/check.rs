@@ -15,6 +15,9 @@ use crate::resource::{
 /// The most messages that a session is created with: they are written in one transaction.
 pub const MAX_INITIAL_MESSAGES: usize = 20;
 
+/// The longest media type of an artifact, in bytes.
+const MAX_MEDIA_TYPE: usize = 256;
+
 /// The body of an operation.
 pub trait OperationBody {
     /// Checks what the types of the fields cannot express.
@@ -50,9 +53,21 @@ impl OperationBody for VerifyReceiptRequest {}
 
 impl OperationBody for RegisterArtifactRequest {
     fn check(&self) -> Result<(), ProtocolError> {
+        if !is_media_type(&self.mime_type) {
+            return Err(ProtocolError::invalid("mime_type", "expected a media type, as `text/plain` is one"));
+        }
         let wrong = || ProtocolError::invalid("uri", "expected a URI or a relative reference");
         if self.uri.as_deref().is_none_or(is_uri_reference) { Ok(()) } else { Err(wrong()) }
     }
+}
+
+/// True if `text` is a media type as RFC 9110 spells them, which stands in a header of who gives the content.
+fn is_media_type(text: &str) -> bool {
+    let is_in_word = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(is_in_word);
+    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
+    let is_essence = essence.trim_end().split_once('/').is_some_and(|(kind, of)| is_word(kind) && is_word(of));
+    is_essence && parameters.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) && text.len() <= MAX_MEDIA_TYPE
 }
 
 /// True if `text` is a URI reference as RFC 3986 spells them: its characters, whole escapes, and a scheme where the
@@ -120,6 +135,21 @@ impl OperationBody for ReplayTaskRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn media_types_are_what_a_header_may_have() {
+        for good in
+            ["text/plain", "image/svg+xml", "application/vnd.a.b-c", "text/plain; charset=\"utf-8\"", "a/b ;x=y"]
+        {
+            assert!(is_media_type(good), "{good}");
+        }
+        let long = format!("text/{}", "x".repeat(MAX_MEDIA_TYPE));
+        for bad in
+            ["", "text", "text/", "/plain", "a/b/c", "a b/c", "text/html\r\nx: y", "a/b; x=\n", "a/\u{e9}", &long]
+        {
+            assert!(!is_media_type(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn uri_references_are_those_of_the_rfc() {
