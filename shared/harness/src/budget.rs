@@ -37,6 +37,11 @@ impl<'w> Budget<'w> {
         self.left().is_zero()
     }
 
+    /// True if other turns have clearly more time.
+    pub(crate) fn is_short(self) -> bool {
+        self.time.is_short()
+    }
+
     /// Exclusive rights that outlive what is left of the turn.
     pub(crate) fn lease(self) -> LeaseTerms {
         let owner = self.ports.ids.fresh().into();

@@ -233,7 +233,11 @@ async fn what_is_answered_over_http_goes_on_in_a_worker_that_has_more_time() {
     let before = dormouse_ports::Clock::now(&*clock);
     let told = world.post(path, &json!({ "decision": "approve" })).await;
     assert_eq!((told.status, &told.body["repeated"]), (202, &json!(false)), "{}", told.body);
+    // The same answer once more, before a worker has come: it takes nothing over for which its request has no time.
+    let again = world.post(path, &json!({ "decision": "approve" })).await;
+    assert_eq!((again.status, &again.body["repeated"]), (202, &json!(true)), "{}", again.body);
     assert_eq!(before, dormouse_ports::Clock::now(&*clock), "who answers does not wait for tools and models");
+    assert!(world.tools.made().is_empty(), "the call is left to the worker");
     world.work_off(asked).await;
     let state = world.ended().await.expect("it has ended");
     assert_eq!(state["reason"], "completed");

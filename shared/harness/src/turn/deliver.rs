@@ -1,6 +1,6 @@
 //! Delivering a signal to its invocation (harness §3.3, §6).
 
-use dormouse_ports::{Category, ClaimOutcome, ClaimRequest};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, InvocationRecord, InvocationStatus};
 
 use super::accepted::{WhenSessionBusy, begin};
 use super::answers::{ClaimProposal, FanInStep, answer_to, gather};
@@ -17,6 +17,19 @@ pub(super) async fn deliver(worker: &Worker, delivery: FoundDelivery<'_>) -> Res
     let mut backoff = worker.backoff();
     let mut bid = ClaimProposal { payload: delivery.payload.clone(), answered: None };
     loop {
+        if let Some(left) = left_to_a_worker(worker, &delivery).await? {
+            let told = answer_to(*left, delivery.generation, &delivery.part, &delivery.payload);
+            if !told.came_too_late() {
+                return Ok(told);
+            }
+            // What came too late for that pause may be for the next one, to which the worker comes.
+            if delivery.budget.is_over() {
+                let message = "a worker goes on with the invocation; send it again";
+                return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
+            }
+            backoff.pause().await;
+            continue;
+        }
         let lease = delivery.budget.lease();
         let request = ClaimRequest {
             invocation_id: id.clone(),
@@ -70,6 +83,22 @@ pub(super) async fn deliver(worker: &Worker, delivery: FoundDelivery<'_>) -> Res
             }
         }
     }
+}
+
+/// The invocation, where the pause of `delivery` is over and the rest of the work behind it was left to a worker that is called
+/// and has not come yet. Whoever waits for a request has no time for that: what took longer would be cut.
+async fn left_to_a_worker(
+    worker: &Worker,
+    delivery: &FoundDelivery<'_>,
+) -> Result<Option<Box<InvocationRecord>>, TurnError> {
+    if delivery.trigger != Trigger::Signal || !delivery.budget.is_short() {
+        return Ok(None);
+    }
+    let record = worker.records.load(&delivery.invocation_id).await?;
+    Ok(record.filter(|record| {
+        let is_left = record.paused.under_way && matches!(record.status, InvocationStatus::Accepted { .. });
+        is_left && delivery.generation == Some(record.paused.generation)
+    }))
 }
 
 fn is_misfit(error: &TurnError) -> bool {
