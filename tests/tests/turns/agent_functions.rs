@@ -7,14 +7,17 @@ mod cast;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
-use dormouse_agent::graph::{AgentParts, graph};
+use dormouse_agent::graph::{AgentParts, HookPart, graph};
+use dormouse_agent::workspace::{HookDefinition, HookEvent, OnHookError};
 use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
     SignalAddresses, percent,
 };
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefinition};
 use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
 use dormouse_ports::{InvocationStatus, Invocations};
 use dormouse_protocol::cursor::Cursors;
@@ -36,6 +39,7 @@ struct World {
     matter: &'static str,
     /// The time of a turn for which no request waits.
     turn: Duration,
+    hooks: Vec<HookPart>,
 }
 
 impl World {
@@ -43,8 +47,8 @@ impl World {
         let store = Arc::new(MemoryStore::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let (bus, ids) = Default::default();
-        let matter = "description: helps";
-        Self { store, clock, subscriptions, bus, ids, model, tools, matter, turn: Duration::from_secs(25) }
+        let (matter, turn) = ("description: helps", Duration::from_secs(25));
+        Self { store, clock, subscriptions, bus, ids, model, tools, matter, turn, hooks: Vec::new() }
     }
 
     /// A process that has just started: it knows nothing but what is stored.
@@ -57,9 +61,11 @@ impl World {
         let tools = self.tools.clone();
         let ids = self.ids.clone();
         let matter = self.matter;
+        let hooks = self.hooks.clone();
         let agents = Agents::new().graph(move |outside| {
             let parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
-            graph(AgentParts { callbacks: outside.callbacks.clone(), ids: ids.clone(), ..parts })
+            let (callbacks, ids, hooks) = (outside.callbacks.clone(), ids.clone(), hooks.clone());
+            graph(AgentParts { callbacks, ids, hooks, ..parts })
         });
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
         let engine =
@@ -263,4 +269,45 @@ async fn a_model_for_which_a_request_has_no_time_is_asked_once_more_by_a_worker(
     world.function().0.wakeup(due, None).await.expect("it is acknowledged");
     let state = world.ended().await.expect("it has ended");
     assert_eq!((state["reason"].clone(), world.model.calls()), (json!("completed"), 2));
+}
+
+/// A hook that takes eight seconds.
+#[derive(Debug)]
+struct Slow(Arc<ManualClock>);
+
+#[async_trait]
+impl HookHandler for Slow {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        self.0.advance(Duration::from_secs(8));
+        Ok(HookAnswer::default())
+    }
+}
+
+/// Hooks that may need more than a request is waited for have failed there, and what they guard would have passed.
+#[tokio::test]
+async fn a_step_whose_hooks_may_need_more_time_than_a_request_has_is_left_to_a_worker_with_them() {
+    let clock = Arc::new(ManualClock::default());
+    let slow = clock.clone();
+    let model = ScriptedModel::new(move |_| {
+        slow.advance(Duration::from_secs(12));
+        Ok(says("done"))
+    });
+    let tools = Toolbox::new(Vec::new(), |_| Ok(ToolReply::Done(ToolOutput::text("none"))));
+    let definition = HookDefinition {
+        name: "slow".to_owned(),
+        file: "slow.yaml".to_owned(),
+        events: vec![HookEvent::BeforeModelCall, HookEvent::AfterModelCall],
+        matcher: None,
+        handler: HookHandlerDefinition::Command { command: "guard".to_owned(), environment: Vec::new() },
+        capabilities: Default::default(),
+        on_error: OnHookError::Closed,
+        timeout_seconds: 10,
+    };
+    let hooks = vec![HookPart::new(definition, Some(Arc::new(Slow(clock.clone()))))];
+    let world = World { turn: Duration::from_secs(150), hooks, ..World::new(model, tools, clock) };
+    let begun = world.start().await;
+    assert_eq!((begun.status, world.model.calls()), (202, 0), "{}", begun.body);
+    world.work_off(0).await;
+    let state = world.ended().await.expect("it has ended");
+    assert_eq!((state["reason"].clone(), world.model.calls()), (json!("completed"), 1), "no hook has failed");
 }

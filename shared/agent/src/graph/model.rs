@@ -29,7 +29,7 @@ use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
-use super::time::{Bound, CallTime, is_over, used};
+use super::time::{Bound, CallTime, is_over, is_short_of_hooks, used};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
 use crate::workspace::{HookEvent, Prices};
@@ -91,6 +91,10 @@ fn taken_over(parts: &AgentParts, run: &mut AgentRun) -> Update<AgentRun> {
 
 /// Asks the model for the next step of a run that goes on.
 async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
+    // Hooks that have no time left fail, and are passed over. That this was left once is known by the name of the agent.
+    if run.agent.is_empty() && is_short_of_hooks(parts) {
+        return Ok(identity(parts));
+    }
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);
     if run.thinking.is_none() {

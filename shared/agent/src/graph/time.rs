@@ -12,6 +12,16 @@ use crate::workspace::{HookEvent, ToolOrigin};
 /// Time of a turn that is kept for the commit of what came of a call.
 const RESERVE: Duration = Duration::from_secs(1);
 
+/// The events of hooks around a step of the model, but for those of summaries, which are rarely due.
+const AROUND: [HookEvent; 6] = [
+    HookEvent::BeforeContextBuild,
+    HookEvent::AfterContextBuild,
+    HookEvent::BeforeModelCall,
+    HookEvent::AfterModelCall,
+    HookEvent::BeforeToolDispatch,
+    HookEvent::RunCompleted,
+];
+
 /// The part of a turn with so much `left` that is no time of a call: that of the commit, and as much as hooks may take `behind`
 /// the call, though no more than a quarter.
 fn kept_back(left: Duration, behind: Duration) -> Duration {
@@ -137,6 +147,12 @@ pub(crate) fn asked_since(calls: &[PlannedCall]) -> Option<Timestamp> {
 /// Time of a wait in which others work for `run`: at most `own`, and no longer than the run may take.
 pub(crate) fn waiting(parts: &AgentParts, run: &AgentRun, own: Duration) -> Duration {
     run_left(parts, &used(parts, run)).map_or(own, |left| left.min(own))
+}
+
+/// True if a request waits for this turn, and the hooks around a step may need more of it than is kept for them.
+pub(crate) fn is_short_of_hooks(parts: &AgentParts) -> bool {
+    let needed = parts.time_of_hooks(&AROUND);
+    turn_time().is_some_and(|turn| turn.is_short() && needed > turn.left(parts.clock.monotonic()) / 4)
 }
 
 /// True if a call of a tool that is begun now might be cut, and would have more time in the next turn. A short turn leaves
