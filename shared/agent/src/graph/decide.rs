@@ -308,6 +308,14 @@ fn reported(call: &PlannedCall, status: &CallStatus, reply: &Reply) -> Result<()
 /// Time in which what a tool has told of a call that happened is found: it is there already, or is not waited for.
 const TO_FIND: Duration = Duration::from_secs(1);
 
+/// True if the tool of `call` does something with the address at which it may tell what came of it.
+fn may_tell_later(call: &PlannedCall) -> bool {
+    match call.origin {
+        ToolOrigin::External | ToolOrigin::Action => true,
+        ToolOrigin::Native | ToolOrigin::Skill | ToolOrigin::Agent => false,
+    }
+}
+
 /// What is told of a call that happened, where that is all that is known.
 pub(super) const HAPPENED: &str = "the call happened, says a person who looked; its output is not known";
 
@@ -316,9 +324,7 @@ fn certainty(parts: &AgentParts, step: u64, call: &mut PlannedCall, reply: &Repl
     let answered = |text: &str, is_error| CallStatus::Answered { text: text.to_owned(), is_error };
     Ok(match reply.decision {
         // Its tool may have told what came of it, where it was given an address.
-        Choice::Happened
-            if reply.result.is_empty() && call.origin == ToolOrigin::External && parts.callbacks.is_some() =>
-        {
+        Choice::Happened if reply.result.is_empty() && parts.callbacks.is_some() && may_tell_later(call) => {
             call.happened = true;
             let pending = Pending { timeout: Some(TO_FIND), ..Pending::default() };
             let signal_id = signal(&invocation()?, step, call);

@@ -8,6 +8,7 @@ use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, results, say
 use crate::runs::{MATTER, asleep, bed_with, sender};
 use async_trait::async_trait;
 use dormouse::json;
+use dormouse_agent::workspace::ToolOrigin;
 use dormouse_ports::SignalId;
 use dormouse_ports::model::CompletionRequest;
 use dormouse_ports::tool::{
@@ -262,4 +263,24 @@ fn many_calls_that_are_asked_for_by_themselves_let_their_run_rest_between() {
     let run = bed.start("helper", message("write"));
     bed.pass(Duration::from_secs(2 * 60 * 60));
     assert!(bed.status(&run).is_asleep(), "{:?}", bed.status(&run));
+}
+
+/// An action, too, has the address at which it tells what came of it, and may be in doubt while its work goes on elsewhere.
+#[test]
+fn what_a_tool_tells_while_a_person_is_asked_whether_its_call_happened_is_the_outcome() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| {
+        Err(ToolError::permanent("it says in words that cannot be read that its outcome comes later").maybe_done())
+    });
+    for origin in [ToolOrigin::External, ToolOrigin::Action] {
+        let mut bed = bed_with(MATTER, &sender("send"), &tools, move |parts| {
+            parts.tools[0].origin = origin;
+            parts.callbacks = Some(Arc::new(OneToken));
+        });
+        let run = bed.start("helper", message("write"));
+        assert_eq!(asleep(&bed, &run).1["kind"], "uncertain_effect");
+        let outcome = format!("{}/1/call-1", run.id());
+        bed.publish("dormouse", "Dormouse Signal", json!({ "signal_id": outcome, "payload": { "delivered": true } }));
+        bed.answer(&run, json!({ "decision": "happened" })).unwrap();
+        assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["{\"delivered\":true}"], "{origin:?}");
+    }
 }
