@@ -181,7 +181,7 @@ impl RunningPart<'_> {
     async fn call(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
         let index = ambient::look(|scope| scope.attempt_index).unwrap_or(0);
         let position = Position { namespace: self.path(), step: self.step, attempt_index: index };
-        let unsupported = self.child.no_suspension;
+        let unsupported = self.child.no_suspension.or(self.child.dispatch.walk.no_suspension);
         let position = Some(Arc::new(position));
         let watch = self.child.dispatch.walk.run.watch.clone();
         let journal = self.child.dispatch.walk.run.journal.clone();

@@ -209,6 +209,16 @@ fn call(result: Result<Update, &'static str>) -> Branch {
     Branch::call(Arc::new(Call(result)))
 }
 
+#[tokio::test]
+async fn under_collect_a_call_beside_others_inside_of_an_instance_may_not_suspend_either() {
+    let schema = StateSchema::new().field("item", int()).field("out", int());
+    let branches = ParallelBranches::new().branch("asks", call(Err("sleep")));
+    let inner = GraphBuilder::new("inner", schema).entry("side").parallel_branches("side", branches).edge("side", END);
+    let collecting = FanOut::over(Arc::new(inner.compile().unwrap())).items("items", "item").collect("out", "outs");
+    let error = run(outer(collecting.error_policy(ErrorPolicy::Collect)).unwrap(), json!({})).await.unwrap_err();
+    assert_eq!(error.category(), &Category::SuspensionInUnsupportedContext);
+}
+
 fn adds(value: i64) -> Result<Update, &'static str> {
     Ok(Update::none().with("outs", json!([value])))
 }
