@@ -46,7 +46,7 @@ impl Dispatch<'_> {
         };
         self.attempts.resolved(AttemptConfig { branches: Some(Arc::new(config)), ..AttemptConfig::default() });
         let work = async {
-            let around = self.walk.around(self.name, state.clone());
+            let around = self.around(state.clone());
             let contributions = self.run_branches(&Branches { node, around: &around }, &chosen).await?;
             Ok(merged(node, contributions))
         };

@@ -118,7 +118,7 @@ impl Child<'_> {
         if let (PartWork::Call(_), Boundary::Branch(name)) = (&self.work, &self.boundary) {
             template.node_name = name.clone();
             template.namespace.push(name.clone());
-            template.parent_states.push(self.around.state.clone());
+            template.parent_states = self.around.parents.to_vec();
         }
         Some(told)
     }

@@ -11,7 +11,7 @@ use super::attempts::{Attempts, RecordedUpdate, flatten_panic, kept};
 use super::body::{NodeBody, Saver};
 use super::lineage::Boundary;
 use super::slot::SuspendRequest;
-use super::walk::{Execution, Inside, ResumePoint, StartAt, Walk, WalkEnd};
+use super::walk::{Around, Execution, Inside, ResumePoint, StartAt, Walk, WalkEnd};
 use crate::ambient::{self, CallScope, Position, Scoped};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{MiddlewareChain, Next, Node};
@@ -30,6 +30,8 @@ pub(super) struct Dispatch<'d> {
     resume: Mutex<Option<ResumePoint>>,
     /// Entries recorded in it, once it has succeeded.
     recorded: Mutex<Vec<JournalEntry>>,
+    /// The state of the graph, while the chain runs: a middleware may pass on another one, for the node alone.
+    own: Mutex<Option<State>>,
 }
 
 impl<'d> Dispatch<'d> {
@@ -49,8 +51,8 @@ impl<'d> Dispatch<'d> {
         let attempts = Attempts::new(walk.told(name, step), view, execution.attempt_index, attempt_index);
         let resume = Mutex::new(execution.resume);
         let attempts = Arc::new(attempts);
-        let recorded = Mutex::default();
-        Some(Self { walk, name, node, step, attempts, attempt_index, resume, recorded })
+        let (recorded, own) = (Mutex::default(), Mutex::default());
+        Some(Self { walk, name, node, step, attempts, attempt_index, resume, recorded, own })
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
@@ -61,9 +63,13 @@ impl<'d> Dispatch<'d> {
                 self.body(&**node, self.attempt_index, state).await?
             }
             Work::Node(_) | Work::Subgraph { .. } | Work::FanOut(_) | Work::Branches(_) => {
+                *self.own() = Some(state.clone());
                 let scope = CallScope::around_node(&self.attempts, self.attempt_index);
                 let chain = kept(Scoped::new(scope, self.layer(0, state)).recording());
-                flatten_panic(AssertUnwindSafe(chain).catch_unwind().await)?
+                let ended = flatten_panic(AssertUnwindSafe(chain).catch_unwind().await);
+                // Lists grow in place where nobody else holds them.
+                *self.own() = None;
+                ended?
             }
         };
         *self.recorded() = recorded;
@@ -73,6 +79,20 @@ impl<'d> Dispatch<'d> {
     /// Entries recorded in it, once it has succeeded.
     pub(super) fn recorded(&self) -> MutexGuard<'_, Vec<JournalEntry>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<State>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of the graph, where `received` came to the node.
+    fn own_state(&self, received: &State) -> State {
+        self.own().clone().unwrap_or_else(|| received.clone())
+    }
+
+    /// Surroundings of the graphs inside of the node, which received `state`.
+    pub(super) fn around(&self, state: State) -> Around {
+        self.walk.around(self.name, &self.own_state(&state), state)
     }
 
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
@@ -130,7 +150,7 @@ impl<'d> Dispatch<'d> {
     ) -> Result<T, NodeError> {
         let result = self.attempts.attempt(index, &state, work).await;
         if result.is_err() {
-            self.save_failure(&state).await;
+            self.save_failure(&self.own_state(&state)).await;
         }
         result
     }
@@ -146,7 +166,7 @@ impl<'d> Dispatch<'d> {
             None => (projection.enter(&state, graph), StartAt::Entry),
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
-        let around = &self.walk.around(self.name, state);
+        let around = &self.around(state);
         let boundary = Boundary::Plain;
         let entered_at = (self.step, 0);
         let inside = Inside { graph, around, boundary, entered_at, no_suspension: None };

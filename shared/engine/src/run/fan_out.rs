@@ -64,7 +64,7 @@ impl Dispatch<'_> {
                 let message = format!("the fan-out `{}` has no instances", self.name);
                 return Err(NodeError::new(message).with_category(Category::FanOutEmpty));
             }
-            let around = self.walk.around(self.name, state.clone());
+            let around = self.around(state.clone());
             let contributions = self.instances(fan_out, resolved, &around).await?;
             Ok(fan_in(fan_out, self.walk.graph.schema(), contributions))
         };
@@ -164,7 +164,7 @@ impl Dispatch<'_> {
     ) -> Result<(), Arc<SuspendRefusal>> {
         let (Some(checkpoints), Some(ticket)) = (&self.walk.run.checkpoints, all.ticket) else { return Ok(()) };
         checkpoints.progress.contributed(ticket, index, put_down(all.fan_out, contribution));
-        self.save_contribution(&all.around.state).await
+        self.save_contribution(all.around.own()).await
     }
 }
 

@@ -103,8 +103,16 @@ pub(super) struct Around {
     pub(super) namespace: Arc<[Arc<str>]>,
     /// The state that the node received.
     pub(super) state: State,
-    /// The states of all graphs around, `state` last.
-    parents: Arc<[State]>,
+    /// The states of all graphs around, that of the node's own graph last. What a middleware passed on instead of it is
+    /// `state` alone.
+    pub(super) parents: Arc<[State]>,
+}
+
+impl Around {
+    /// The state of the node's own graph.
+    pub(super) fn own(&self) -> &State {
+        self.parents.last().unwrap_or(&self.state)
+    }
 }
 
 /// Part that a walk inside of a node adds to its surroundings.
@@ -127,9 +135,9 @@ impl<'r> Walk<'r> {
         Self { run, graph, namespace, lineage, parents, no_suspension: None, entries, observers }
     }
 
-    /// Surroundings of the graphs inside of the node `name`, which received `state`.
-    pub(super) fn around(&self, name: &Arc<str>, state: State) -> Around {
-        let parents = self.parents.iter().chain([&state]).cloned().collect();
+    /// Surroundings of the graphs inside of the node `name`, which received `state`, while this graph is in `own`.
+    pub(super) fn around(&self, name: &Arc<str>, own: &State, state: State) -> Around {
+        let parents = self.parents.iter().chain([own]).cloned().collect();
         Around { namespace: self.path_to(name).into(), state, parents }
     }
 

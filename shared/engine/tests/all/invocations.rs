@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::stage::{Stage, Swallows};
+use crate::stage::{PassesOn, Stage, Swallows};
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Invocation, LeaseTerms, Middleware, Next,
@@ -141,6 +141,25 @@ async fn a_pause_inside_subgraphs_is_re_entered_at_the_innermost_node() {
     assert_eq!(paused.namespace.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["in", "in", "ask"]);
     let done = stage.engine().resume(&outer, &paused.invocation_id, resume(json!({ "answer": 3 }))).await.unwrap();
     assert_eq!(state(done), json!({ "log": ["before", "after"], "answer": 3 }));
+}
+
+#[tokio::test]
+async fn what_a_middleware_passes_on_to_a_subgraph_does_not_become_the_state_around_it() {
+    let stage = Stage::default();
+    let projection = Projection::by_name().output("answer", "answer");
+    let graph = compiled(
+        GraphBuilder::new("outer", schema())
+            .entry("before")
+            .function("before", says("before"))
+            .subgraph("in", compiled(asking("inner")), projection)
+            .wrap("in", Arc::new(PassesOn))
+            .edge("before", "in")
+            .edge("in", END),
+    );
+    let paused = pause(&stage.engine(), &graph, Invocation::default()).await;
+    assert_eq!(paused.state.get("log"), Some(&json!(["before"])));
+    let done = stage.engine().resume(&graph, &paused.invocation_id, resume(json!({ "answer": 3 }))).await.unwrap();
+    assert_eq!(state(done), json!({ "log": ["before"], "answer": 3 }));
 }
 
 #[tokio::test]

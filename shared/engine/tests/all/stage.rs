@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use dormouse_engine::{Engine, Middleware, Next, NodeError, Ports, State, Update};
 use dormouse_ports::TurnStore;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryStore, NoWakes, TokioSpawner};
+use serde_json::json;
 
 /// One store and one clock, on which any number of engines come and go.
 #[derive(Debug)]
@@ -50,5 +51,18 @@ pub(crate) struct Swallows;
 impl Middleware for Swallows {
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
         Ok(next.run(state).await.unwrap_or_default())
+    }
+}
+
+/// A middleware that passes on a log of its own, for the node alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassesOn;
+
+#[async_trait]
+impl Middleware for PassesOn {
+    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
+        let mut passed = state.to_map();
+        passed.insert("log".to_owned(), json!(["for the node alone"]));
+        next.run(State::from(passed)).await
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::stage::Swallows;
+use crate::stage::{PassesOn, Swallows};
 use async_trait::async_trait;
 use dormouse_engine::{
     Amount, BatchedSaves, CompiledGraph, END, ErrorPolicy, FanOut, GraphBuilder, Middleware, Next, NodeError, State,
@@ -65,6 +65,19 @@ fn states(progress: &FanOutProgress) -> Vec<InstanceState> {
 }
 
 use InstanceState::{Completed, InFlight, NotStarted};
+
+#[tokio::test]
+async fn what_a_middleware_passes_on_to_a_fan_out_is_no_part_of_its_checkpoints() {
+    let world = World::default();
+    let graph = world.graph(outer(over(worker(&world, &[40]))).wrap("process", Arc::new(PassesOn)));
+    world.run(&graph, json!({})).await.unwrap_err();
+    let saves = world.memory.saves();
+    assert!(!saves.is_empty());
+    for (record, _) in saves {
+        let outermost = record.parent_states.first().unwrap_or(&record.state);
+        assert!(!outermost.contains_key("log"), "{record:?}");
+    }
+}
 
 #[tokio::test]
 async fn completed_instances_roll_forward_and_the_others_run() {

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use crate::stage::Swallows;
+use crate::stage::{PassesOn, Swallows};
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, NodeError, NodeEvent,
@@ -59,6 +59,16 @@ async fn time_of_saving_grows_although_the_clock_stands_still() {
     world.run(&graph, json!({})).await.unwrap();
     let times: Vec<_> = world.memory.saves().iter().map(|(record, _)| record.last_saved_at).collect();
     assert!(times[0] < times[1], "{times:?}");
+}
+
+#[tokio::test]
+async fn what_a_middleware_passes_on_is_no_part_of_the_checkpoint_of_a_failure() {
+    let world = World::default();
+    let graph = GraphBuilder::new("g", schema()).entry("a").function("a", world.fails_once("a"));
+    let graph = world.graph(graph.wrap("a", Arc::new(PassesOn)).edge("a", END));
+    world.run(&graph, json!({ "log": ["given"] })).await.unwrap_err();
+    assert_eq!(world.record().state["log"], json!(["given"]));
+    assert_eq!(world.resume(&graph).await.unwrap(), json!({ "log": ["given", "a"] }));
 }
 
 #[derive(Default)]
