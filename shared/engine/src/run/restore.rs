@@ -57,11 +57,14 @@ pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Resu
     }
 }
 
-/// `paused` with its states brought to the declared schema version by the migrations of checkpoints.
+/// `paused` with its states brought to the declared schema version by the migrations of checkpoints. Where the graph
+/// has another shape, fields that its states do not have yet have their defaults.
 fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
     let mut paused = paused.clone();
     let declared = graph.schema().version();
-    if paused.schema_version == declared {
+    // What has not begun holds the input that it was given, which is no state yet.
+    let is_as_it_was = paused.graph_digest == graph.digest() || !paused.has_begun();
+    if paused.schema_version == declared && is_as_it_was {
         return Ok(paused);
     }
     let invalid = |reason| EngineError::new(Category::SuspensionRecordInvalid, reason);

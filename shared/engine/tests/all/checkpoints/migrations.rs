@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use dormouse_engine::{
     AfterError, END, EngineError, Field, FieldType, GraphBuilder, Invocation, LeaseTerms, Migrate, Migrations, Outcome,
-    Projection, Resume, State, StateSchema, Update, suspend,
+    Projection, Resume, State, StateSchema, Update, Upgrade, suspend,
 };
 use dormouse_ports::{
     Category, CheckpointRecord, Clock, InvocationStatus, Invocations, Map, NodePosition, SignalDescriptor,
@@ -162,7 +162,11 @@ async fn states_of_containing_graphs_take_the_same_chain() {
 }
 
 fn asking(version: &str, fields: &[&str]) -> GraphBuilder {
-    GraphBuilder::new("g", schema(version, fields))
+    asking_in(schema(version, fields))
+}
+
+fn asking_in(schema: StateSchema) -> GraphBuilder {
+    GraphBuilder::new("g", schema)
         .entry("ask")
         .function("ask", |_| async { Err(suspend(SignalDescriptor::new("s")).await) })
         .edge("ask", END)
@@ -196,6 +200,27 @@ async fn a_pause_of_an_older_version_is_migrated_when_its_signal_comes() {
     let graph = compiled(asking("2", &["two"]).migration("1", "2", adds(&applied, "two")));
     let done: Outcome = engine.resume(&graph, &"first".into(), signal()).await.unwrap();
     assert_eq!(end(done), json!({ "x": 9, "two": "two" }));
+}
+
+#[tokio::test]
+async fn a_field_that_a_pause_does_not_have_yet_has_its_default_in_the_same_version_too() {
+    let world = World::default();
+    let engine = world.stage.engine();
+    let nested = |outer: StateSchema, inner: StateSchema| {
+        let projection = Projection::by_name().output("x", "x");
+        let inner = compiled(asking_in(inner));
+        compiled(GraphBuilder::new("outer", outer).entry("in").subgraph("in", inner, projection).edge("in", END))
+    };
+    let plain = || schema("1", &[]);
+    let grown = || plain().field("note", Field::new(FieldType::Str, "none"));
+    engine.invoke(&nested(plain(), plain()), first(json!({ "x": 5 }))).await.unwrap();
+    let paused = world.stage.store.load_invocation(&"first".into()).await.unwrap().unwrap().paused;
+    let refused = nested(schema("1", &["required"]), plain()).upgrade(&paused).unwrap_err();
+    assert_eq!(refused.category(), &Category::SuspensionRecordInvalid, "{refused}");
+    let graph = nested(grown(), grown());
+    assert_eq!(graph.upgrade(&paused).unwrap(), Upgrade::Reshaped);
+    let done = engine.resume(&graph, &"first".into(), signal()).await.unwrap();
+    assert_eq!(end(done), json!({ "x": 9, "note": "none" }));
 }
 
 #[tokio::test]
