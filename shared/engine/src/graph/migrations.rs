@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dormouse_ports::{Category, Map};
@@ -127,7 +128,8 @@ impl Migrations {
         let Some(migrate) = self.steps.get(&(from.clone(), to.clone())) else {
             return Err(self.missing(whose, from, to));
         };
-        migrate(state).map_err(|reason| {
+        let migrated = catch_unwind(AssertUnwindSafe(|| migrate(state)));
+        migrated.unwrap_or_else(|_| Err("it panicked".to_owned())).map_err(|reason| {
             let message = format!("the {} migration from `{from}` to `{to}` failed: {reason}", whose.noun());
             versions(EngineError::new(whose.failed(), message), from, to).caused_by(NodeError::new(reason))
         })

@@ -1,5 +1,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dormouse_ports::Map;
@@ -128,8 +129,14 @@ impl Reducer {
         }
     }
 
-    /// Checks that `update` can be merged into `prior` and returns the change, without making it.
+    /// Checks that `update` can be merged into `prior` and returns the change, without making it. Code of the
+    /// application that panics has failed.
     pub(crate) fn prepare(&self, prior: &Value, update: Value) -> Result<CheckedMerge, String> {
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.prepared(prior, update)));
+        prepared.unwrap_or_else(|_| Err("it panicked".to_owned()))
+    }
+
+    fn prepared(&self, prior: &Value, update: Value) -> Result<CheckedMerge, String> {
         match self {
             Self::LastWriteWins => Ok(CheckedMerge::Replace(update)),
             Self::Append => {

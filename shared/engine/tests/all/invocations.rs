@@ -304,6 +304,23 @@ async fn a_failed_merge_changes_no_field_at_all() {
     assert_eq!(error.state().unwrap().get("answer"), Some(&Value::Null));
 }
 
+#[tokio::test]
+async fn a_reducer_that_panics_is_a_reducer_error_with_the_state_before_it() {
+    let stage = Stage::default();
+    let reduce = |_: &Value, _: Value| -> Result<Value, String> { panic!("a bug") };
+    let reducer = Reducer::Custom { name: "buggy".into(), reduce: Arc::new(reduce) };
+    let graph = compiled(
+        GraphBuilder::new("g", schema().reducer("answer", reducer))
+            .entry("a")
+            .function("a", |_| async { Ok(Update::none().with("answer", 1)) })
+            .edge("a", END),
+    );
+    let error = stage.engine().invoke(&graph, Invocation::default()).await.unwrap_err();
+    assert_eq!((error.category(), error.node()), (&Category::ReducerError, Some("a")));
+    assert_eq!(error.details()["reducer"], "buggy");
+    assert_eq!(error.state().unwrap().get("answer"), Some(&Value::Null));
+}
+
 fn chatting(concurrency: SessionConcurrency) -> GraphBuilder {
     asking("chat").sessions(SessionPolicy::projected(["log"]).concurrency(concurrency))
 }

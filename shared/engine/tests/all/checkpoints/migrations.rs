@@ -127,6 +127,13 @@ async fn a_migration_that_raises_ends_the_chain() {
 }
 
 #[tokio::test]
+async fn a_migration_that_panics_has_failed() {
+    let panics: Migrate = Arc::new(|_| -> Result<Map, String> { panic!("a bug") });
+    let error = resumed(graph("2", &[]).migration("1", "2", panics), "1", json!({})).await.unwrap_err();
+    assert_eq!(error.category(), &Category::CheckpointStateMigrationFailed);
+}
+
+#[tokio::test]
 async fn what_does_not_fit_after_the_chain_is_an_invalid_record() {
     let applied = Applied::default();
     let graph = graph("2", &["required"]).migration("1", "2", adds(&applied, "another"));
