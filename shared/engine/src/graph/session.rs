@@ -81,6 +81,12 @@ impl SessionPolicy {
         self
     }
 
+    /// True if a save refuses to overwrite what another turn has saved meanwhile
+    /// ([`Optimistic`](SessionConcurrency::Optimistic)). An invocation that slept meanwhile is over then.
+    pub fn is_optimistic(&self) -> bool {
+        self.concurrency == SessionConcurrency::Optimistic
+    }
+
     /// True if the field `name` is carried over by its entries.
     pub(crate) fn is_by_entry(&self, name: &str) -> bool {
         self.by_entry.iter().any(|field| **field == *name)

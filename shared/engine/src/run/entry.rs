@@ -156,7 +156,7 @@ impl Entry {
         let session_id = identity.session_id.as_ref();
         let begun_for = identity.begun_for.as_deref();
         let opened = match self {
-            Self::Paused { claimed, stored, .. } => Ok(SessionRun::of_pause(engine, graph, &claimed.paused, stored)),
+            Self::Paused { claimed, stored, .. } => SessionRun::of_pause(engine, graph, &claimed.paused, stored).await,
             Self::Accepted { claimed, .. } => {
                 let terms = SessionTerms { lease: &claimed.lease(), begun_for };
                 SessionRun::open(engine, graph, session_id, Some(terms)).await

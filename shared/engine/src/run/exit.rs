@@ -17,7 +17,7 @@ use super::session::{PendingSave, save_failed, uncommitted};
 use super::walk::WalkEnd;
 use crate::ambient::Identity;
 use crate::sending::Sending;
-use crate::{EngineError, State};
+use crate::{EngineError, SessionPolicy, State};
 
 /// Terms on which a run ends.
 pub(super) enum Tenure {
@@ -236,8 +236,12 @@ impl Claimed {
     /// claim ends by itself and the payload that it holds is delivered again: an end that is not recorded is none, so
     /// that the error counts as transient then.
     async fn fail(&self, at: RunContext<'_>, error: EngineError) -> EngineError {
-        let RunContext { engine, run, .. } = at;
-        let (commit, lasting) = match (self.after_error)(&error) {
+        let RunContext { engine, graph, run } = at;
+        // A later try would go on from the same version of the session, and could not be saved either.
+        let is_overtaken = *error.derived_category() == Category::SessionWriteConflict
+            && graph.sessions().is_some_and(SessionPolicy::is_optimistic);
+        let effect = if is_overtaken { AfterError::End } else { (self.after_error)(&error) };
+        let (commit, lasting) = match effect {
             AfterError::KeepClaim => (alone(engine, self.keep()), false),
             // What woke it was used up by a durable step.
             AfterError::GiveBack if self.paused.under_way => (alone(engine, self.keep()), false),

@@ -85,21 +85,46 @@ impl SessionRun {
     }
 
     /// The session of a resumed invocation, as it was written together with the pause.
-    pub(super) fn of_pause(
+    ///
+    /// # Errors
+    /// Where no save may come in between: `session_write_conflict` when one did, since what runs now could not be
+    /// saved; `session_load_failed`.
+    pub(super) async fn of_pause(
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
         paused: &dormouse_ports::PausedInvocation,
         stored: &[StoredList],
-    ) -> Option<Arc<Self>> {
-        let policy = graph.sessions()?;
-        let session_id = paused.session_id.clone()?;
+    ) -> Result<Option<Arc<Self>>, EngineError> {
+        let (Some(policy), Some(session_id), Some(version)) =
+            (graph.sessions(), paused.session_id.clone(), paused.session_version)
+        else {
+            return Ok(None);
+        };
         let state = SharedMap::from(policy.kept_of(paused.outermost_state().iter()));
-        let version = paused.session_version?;
         let stored = stored.to_vec();
         let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
         let engine = engine.clone();
         let graph = graph.clone();
-        Some(Arc::new(Self { engine, graph, session_id, lease: None, known: Mutex::new(known) }))
+        let session = Self { engine, graph, session_id, lease: None, known: Mutex::new(known) };
+        if policy.is_optimistic() {
+            session.check_untouched().await?;
+        }
+        Ok(Some(Arc::new(session)))
+    }
+
+    /// Checks that the stored record is the one that is known.
+    async fn check_untouched(&self) -> Result<(), EngineError> {
+        let known = self.version();
+        let loaded = self.engine.ports().store.sessions.load_session(&self.session_id, None).await;
+        let version = loaded.map_err(load_failed)?.record.map_or(0, |record| record.version);
+        if version == known {
+            return Ok(());
+        }
+        let message = format!(
+            "the session is at version {version}, the pause was saved with version {known}; what runs now could not be \
+             saved any more"
+        );
+        Err(EngineError::new(Category::SessionWriteConflict, message))
     }
 
     fn migrated(&self, record: Option<SessionRecord>, stored: Vec<StoredList>) -> Result<KnownRecord, EngineError> {

@@ -361,6 +361,29 @@ async fn an_optimistic_save_reports_the_conflict() {
     assert_eq!(error.category(), &Category::SessionWriteConflict);
 }
 
+#[tokio::test]
+async fn what_could_not_be_saved_behind_a_pause_does_not_run_and_is_over() {
+    let stage = Stage::default();
+    let graph = compiled(chatting(SessionConcurrency::Optimistic));
+    let paused = pause(&stage.engine(), &graph, in_session("first")).await.invocation_id;
+    let other = GraphBuilder::new("o", schema()).entry("a").function("a", says("o")).edge("a", END);
+    let other = compiled(other.sessions(SessionPolicy::projected(["log"])));
+    stage.engine().invoke(&other, in_session("second")).await.unwrap();
+    let events = Arc::new(Recorder::default());
+    let call = Resume {
+        observers: vec![(events.clone(), Phases::default())],
+        after_error: |_| AfterError::GiveBack,
+        ..resume(json!({}))
+    };
+    let error = stage.engine().resume(&graph, &paused, call).await.unwrap_err();
+    assert_eq!(error.category(), &Category::SessionWriteConflict);
+    graph.drain(&*stage.clock, None).await;
+    assert!(events.lines().is_empty(), "{:?}", events.lines());
+    let stored = stage.store.load_invocation(&paused).await.unwrap().unwrap();
+    let InvocationStatus::Errored(failure) = stored.status else { panic!("{:?}", stored.status) };
+    assert_eq!(failure.category, Category::SessionWriteConflict);
+}
+
 struct Saves(Arc<AtomicUsize>);
 
 #[async_trait]
