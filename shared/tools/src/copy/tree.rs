@@ -19,6 +19,8 @@ const FORMAT: u32 = 1;
 /// Folders between the root and a file.
 const DEEPEST: usize = 64;
 const LEVEL: i32 = 1;
+/// Rights of a file of definitions: bundles keep none, and scripts of actions are among them, which commands run by their paths.
+const MODE_OF_DEFINITIONS: u32 = 0o755;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl FileTree {
     /// `theirs` with what is different in this one from `before`.
     ///
     /// # Errors
-    /// [`ExecutionError::Changed`] for a path that both changed.
+    /// [`ExecutionError::Changed`] for a path that both changed, and for one that would stand below what is no folder any more.
     pub(super) fn merged_into(&self, before: &Self, mut theirs: Self) -> Result<Self, ExecutionError> {
         let paths: BTreeSet<&String> = self.0.keys().chain(before.0.keys()).collect();
         for path in paths {
@@ -146,7 +148,16 @@ impl FileTree {
                 None => theirs.0.remove(path),
             };
         }
-        Ok(theirs)
+        match theirs.below_no_folder() {
+            Some(path) => Err(ExecutionError::Changed { path: path.to_owned() }),
+            None => Ok(theirs),
+        }
+    }
+
+    /// A path in it that stands below what is no folder: such files cannot be laid out.
+    fn below_no_folder(&self) -> Option<&str> {
+        let is_other = |folder: &str| self.0.get(folder).is_some_and(|entry| *entry != TreeEntry::Folder);
+        self.0.keys().map(String::as_str).find(|path| folders_of(path).any(is_other))
     }
 }
 
@@ -174,7 +185,9 @@ impl TreeWalk<'_> {
             // A name that is no text cannot be asked for.
             let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
             let inner = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-            if self.definitions.contains_key(&inner) {
+            // What stands in the place of a definition, or of a folder of some, is none of the files.
+            let is_in_the_way = !kind.is_dir() && self.folders.contains(inner.as_str());
+            if is_in_the_way || self.definitions.contains_key(&inner) {
                 continue;
             }
             if self.found.len() >= self.limits.entries {
@@ -227,14 +240,18 @@ impl TreeWalk<'_> {
 pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &FileTree) -> Result<(), ExecutionError> {
     let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(|error| failed(&error))?;
     for (path, bytes) in definitions {
-        make(&dir, path, &TreeEntry::File { mode: 0o644, bytes: bytes.clone() }).map_err(|error| failed(&error))?;
+        let entry = TreeEntry::File { mode: MODE_OF_DEFINITIONS, bytes: bytes.clone() };
+        make(&dir, path, &entry).map_err(|error| failed(&error))?;
     }
-    for (path, entry) in &tree.0 {
-        match make(&dir, path, entry) {
-            // A definition stays as it is published, even if a file of that name holds something else.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && definitions.contains_key(path) => {}
-            made => made.map_err(|error| failed(&error))?,
-        }
+    let folders: BTreeSet<&str> = definitions.keys().flat_map(|path| folders_of(path)).collect();
+    // A definition stays as it is published, even if what has its name, or that of a folder around it, is something else.
+    let is_in_the_way = |path: &str, entry: &TreeEntry| {
+        definitions.contains_key(path)
+            || folders_of(path).any(|folder| definitions.contains_key(folder))
+            || (*entry != TreeEntry::Folder && folders.contains(path))
+    };
+    for (path, entry) in tree.0.iter().filter(|(path, entry)| !is_in_the_way(path, entry)) {
+        make(&dir, path, entry).map_err(|error| failed(&error))?;
     }
     Ok(())
 }
@@ -295,6 +312,46 @@ mod tests {
         let theirs = tree(&[("a", "3"), ("b", "1"), ("c", "1")]);
         let refused = mine.merged_into(&before, theirs).expect_err("both wrote it");
         assert_eq!(refused, ExecutionError::Changed { path: "a".to_owned() });
+    }
+
+    #[test]
+    fn what_one_wrote_into_a_folder_that_another_made_a_file_is_refused_and_not_kept_for_ever() {
+        let mut before = tree(&[("out/old", "1")]);
+        before.0.insert("out".to_owned(), TreeEntry::Folder);
+        let mut added = before.clone();
+        added.0.extend(tree(&[("out/new", "1")]).0);
+        let replaced = tree(&[("out", "now a file")]);
+        for (mine, theirs) in [(&added, &replaced), (&replaced, &added)] {
+            let refused = mine.merged_into(&before, theirs.clone()).expect_err("nobody could lay that out");
+            assert_eq!(refused, ExecutionError::Changed { path: "out/new".to_owned() });
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_folder_of_definitions_is_not_kept_and_keeps_nothing_from_being_laid_out() {
+        let script = ".openharness/actions/hi/run.sh";
+        let definitions = Definitions::from([
+            (script.to_owned(), b"echo hi".to_vec()),
+            ("AGENTS.md".to_owned(), b"# Rules".to_vec()),
+        ]);
+        let laid_out = |files: &FileTree| {
+            let place = tempfile::tempdir().expect("a folder");
+            lay_out(place.path(), &definitions, files).expect("it is laid out");
+            place
+        };
+        let kept = |place: &Path| FileTree::of(place, &definitions, CopyLimits::default()).expect("files");
+        let place = laid_out(&tree(&[("ok", "1")]));
+        std::fs::remove_dir_all(place.path().join(".openharness")).expect("a command removes it");
+        std::fs::write(place.path().join(".openharness"), "mine").expect("and writes a file of its name");
+        assert_eq!(kept(place.path()), tree(&[("ok", "1")]));
+        // An earlier version kept such files.
+        let mut before = tree(&[("AGENTS.md/x", "1"), ("ok", "1")]);
+        before.0.insert("AGENTS.md".to_owned(), TreeEntry::Folder);
+        before.0.insert(".openharness".to_owned(), TreeEntry::Link("elsewhere".to_owned()));
+        let place = laid_out(&before);
+        assert_eq!(kept(place.path()), tree(&[("ok", "1")]));
+        let run = std::process::Command::new("sh").args(["-c", script]).current_dir(place.path()).output();
+        assert_eq!(run.expect("it runs").stdout, b"hi\n", "a script can be run by its path");
     }
 
     #[test]
