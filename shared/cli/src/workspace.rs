@@ -113,17 +113,23 @@ fn is_path(word: &str) -> bool {
     word.contains('/') && !word.starts_with(['/', '~', '"', '\'']) && !word.contains(['=', '$'])
 }
 
-/// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
-fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
+/// The commands of hooks and actions: the file of each, the folder in which it is run, and its line.
+fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     let hooks = workspace.hooks.values().filter_map(|hook| match &hook.handler {
-        HookHandlerDefinition::Command { command, .. } => Some((&hook.file, "", command)),
+        HookHandlerDefinition::Command { command, .. } => Some((hook.file.as_str(), "", command.as_str())),
         HookHandlerDefinition::Http { .. }
         | HookHandlerDefinition::Prompt { .. }
         | HookHandlerDefinition::Agent { .. } => None,
     });
     let actions = workspace.actions.values();
-    let actions = actions.map(|action| (&action.file, action.entry.folder.as_str(), &action.entry.command));
-    let complaint = |(file, place, command): (&String, &str, &String)| {
+    let actions =
+        actions.map(|action| (action.file.as_str(), action.entry.folder.as_str(), action.entry.command.as_str()));
+    hooks.chain(actions)
+}
+
+/// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
+fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
+    let complaint = |(file, place, command): (&str, &str, &str)| {
         let message = if folder.join(place).is_dir() {
             let script = command.split_whitespace().next().filter(|word| is_path(word))?;
             let what = match folder.join(place).join(script).metadata() {
@@ -135,9 +141,9 @@ fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
         } else {
             format!("there is no folder `{place}`, in which its command is run")
         };
-        Some(Problem { file: file.clone(), line: None, severity: Severity::Error, message, disables: None })
+        Some(Problem { file: file.to_owned(), line: None, severity: Severity::Error, message, disables: None })
     };
-    hooks.chain(actions).filter_map(complaint).collect()
+    commands(workspace).filter_map(complaint).collect()
 }
 
 /// The files of `folder`, each agent of the platform with a name that it does not have, and the models of the platform.

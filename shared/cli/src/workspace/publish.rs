@@ -1,7 +1,7 @@
 //! `dormouse workspace publish`: makes a folder the bundle with which runs on AWS begin.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use dormouse_ports::WorkspaceError;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
-use super::{definitions, platform, tell_problems};
+use super::{commands, definitions, is_path, platform, tell_problems};
 use crate::target::{TargetError, access};
 use crate::terminal::plain;
 
@@ -63,7 +63,8 @@ pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailu
     let files = definitions(&asked.folder).await?;
     let platform = Platform { processes: false, ..platform() };
     let workspace = load(&files, &platform);
-    let objections = objections(&workspace, &files);
+    let mut objections = objections(&workspace, &files);
+    objections.extend(unpublished(&workspace, &files, &asked.folder));
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
     for objection in &objections {
@@ -133,6 +134,45 @@ fn objections(workspace: &Workspace, files: &Files) -> Vec<String> {
         }
     }
     found
+}
+
+/// Programs that run a script which is the word behind them.
+const INTERPRETERS: [&str; 7] = ["bash", "node", "perl", "python", "python3", "ruby", "sh"];
+
+/// Scripts in `folder` that hooks and actions run, and that are none of its definitions `files`, which alone are published: such
+/// a hook would fail in a function each time, and let everything pass.
+fn unpublished(workspace: &Workspace, files: &Files, folder: &Path) -> Vec<String> {
+    let complaint = |(file, place, command): (&str, &str, &str)| {
+        let mut words = command.split_whitespace();
+        let first = words.next()?;
+        let behind = words.next().filter(|word| INTERPRETERS.contains(&first) && !word.starts_with('-'));
+        let is_there = |word: &&str| folder.join(place).join(word).is_file();
+        let script = if is_path(first) { first } else { behind.filter(is_there)? };
+        let path = plain_path(place, script);
+        let is_published = path.is_some_and(|path| matches!(files.get(&path), Some(FileContent::Bytes(_))));
+        let (beside, _) = file.rsplit_once('/').unwrap_or_default();
+        let name = script.rsplit('/').next().unwrap_or(script);
+        (!is_published).then(|| {
+            format!(
+                "{file}: error: `command` runs `{script}`, which is no file of the definitions, and nothing else is \
+                 published: move it to `{beside}/{name}`, and run it there"
+            )
+        })
+    };
+    commands(workspace).filter_map(complaint).collect()
+}
+
+/// The path of `script`, which is named in `place`, from the root of the workspace on; `None` where it leads out of that.
+fn plain_path(place: &str, script: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in place.split('/').chain(script.split('/')).filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            parts.pop()?;
+        } else {
+            parts.push(part);
+        }
+    }
+    Some(parts.join("/"))
 }
 
 fn refers_to_environment(line: &str) -> bool {
@@ -214,6 +254,39 @@ mod tests {
         assert!(told[0].contains("`files` is a process"), "{told:?}");
         assert!(told[1].starts_with(".openharness/models/m.yaml:6: error"), "{told:?}");
         assert_eq!(objections(&load(&files(&[]), &Platform::default()), &files(&[])).len(), 1);
+    }
+
+    #[test]
+    fn scripts_that_are_no_definitions_are_named_with_the_place_where_they_are_published() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("guard.py"), "").expect("a script");
+        let hook =
+            |command: &str| format!("events: [before_tool_dispatch]\nhandler: {{type: command, command: {command}}}\n");
+        let action = |entry: &str| format!("name: pay\ndescription: Pays.\nentry: {{{entry}}}\n");
+        let (guard, pay) = (".openharness/hooks/guard.yaml", ".openharness/actions/pay/ACTION.yaml");
+        for (path, text, place) in [
+            (guard, hook("./guard.sh"), Some(".openharness/hooks/guard.sh")),
+            (guard, hook("python3 guard.py --all"), Some(".openharness/hooks/guard.py")),
+            (guard, hook(".openharness/hooks/guard.sh"), None),
+            (guard, hook("sh -c true"), None),
+            (guard, hook("grep -q x"), None),
+            (pay, action("command: ./pay.sh"), None),
+            (pay, action("command: sh ../pay/./pay.sh"), None),
+            (pay, action("command: ./pay.sh, cwd: tools"), Some(".openharness/actions/pay/pay.sh")),
+            (pay, action("command: ../../../pay.sh"), Some(".openharness/actions/pay/pay.sh")),
+        ] {
+            let scripts = [(".openharness/hooks/guard.sh", ""), (".openharness/actions/pay/pay.sh", "")];
+            let mut list = vec![(path, text.as_str())];
+            list.extend(scripts);
+            let all = files(&list);
+            let told = unpublished(&load(&all, &Platform::default()), &all, folder.path());
+            let expected = place.map(|place| format!("published: move it to `{place}`, and run it there"));
+            assert_eq!(told.len(), usize::from(expected.is_some()), "{text}: {told:?}");
+            assert!(
+                expected.is_none_or(|expected| told[0].starts_with(path) && told[0].ends_with(&expected)),
+                "{told:?}"
+            );
+        }
     }
 
     #[test]
