@@ -87,22 +87,35 @@ fn led_to(from: &str, location: &str) -> Result<String, ToolError> {
     let (scheme, rest) = from.split_once("://").ok_or_else(|| wrong("the address has no scheme"))?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);
-    let to = if location.contains("://") {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    // An address may stand in its query, as that of the page to which a login leads back.
+    let to = if has_scheme(location) {
         location.to_owned()
     } else if let Some(rest) = location.strip_prefix("//") {
         format!("{scheme}://{rest}")
-    } else if location.starts_with('/') {
-        format!("{scheme}://{host}{location}")
     } else {
-        let path = path.split(['?', '#']).next().unwrap_or_default();
-        let folder = path.rfind('/').map_or("/", |at| &path[..=at]);
-        format!("{scheme}://{host}{folder}{location}")
+        match location.bytes().next() {
+            Some(b'/') => format!("{scheme}://{host}{location}"),
+            Some(b'?') => format!("{scheme}://{host}{path}{location}"),
+            Some(b'#') | None => format!("{}{location}", from.split('#').next().unwrap_or_default()),
+            Some(_) => {
+                let folder = path.rfind('/').map_or("/", |at| &path[..=at]);
+                format!("{scheme}://{host}{folder}{location}")
+            }
+        }
     };
     let downgraded = scheme.eq_ignore_ascii_case("https") && !to.to_ascii_lowercase().starts_with("https://");
     match downgraded {
         true => Err(ToolError::permanent(format!("the page leads to {}, without encryption", shown(&to)))),
         false => Ok(to),
     }
+}
+
+/// True if `location` begins with a scheme.
+fn has_scheme(location: &str) -> bool {
+    let is_sound = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let begins = location.starts_with(|c: char| c.is_ascii_alphabetic());
+    location.split_once(':').is_some_and(|(scheme, _)| begins && scheme.chars().all(is_sound))
 }
 
 #[cfg(test)]
@@ -116,6 +129,11 @@ mod tests {
         assert_eq!(to("//b.example/z"), "https://b.example/z");
         assert_eq!(to("/z"), "https://a.example/z");
         assert_eq!(to("z"), "https://a.example/x/z");
+        assert_eq!(to("HTTPS://b.example/"), "HTTPS://b.example/");
+        assert_eq!(to("/login?next=https://a.example/x"), "https://a.example/login?next=https://a.example/x");
+        assert_eq!(to("z?at=10:30"), "https://a.example/x/z?at=10:30");
+        assert_eq!(to("?page=2"), "https://a.example/x/y?page=2");
+        assert_eq!(to("#top"), "https://a.example/x/y?q=1#top");
         assert!(led_to("https://a.example/", "http://a.example/").is_err(), "not without encryption");
     }
 }
