@@ -86,6 +86,15 @@ impl Template {
         names.collect()
     }
 
+    /// True if an argument of it, which is an address, could choose the host: only the path and the query may come from a model.
+    pub fn chooses_host(&self) -> bool {
+        let written = self.written();
+        let behind_scheme = written.find("://").map_or(0, |at| at + 3);
+        let path = written[behind_scheme..].find(['/', '?', '#']).map_or(written.len(), |at| behind_scheme + at);
+        // A reference to the environment may hold slashes of its own, and is no argument.
+        pieces(&written[..path].replace("${", "$")).iter().any(|piece| matches!(piece, TextPiece::Argument(_)))
+    }
+
     /// True if it refers to anything.
     pub fn refers(&self) -> bool {
         self.parts.iter().any(|part| !matches!(part, TemplatePart::Text(_)))

@@ -1,4 +1,7 @@
-use dormouse_ports::tool::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition};
+use dormouse_ports::tool::{
+    Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, check_tool_name, is_header_of_http_tool,
+    is_header_of_server,
+};
 use dormouse_ports::{Map, Template};
 
 use super::action::schema;
@@ -50,6 +53,7 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
         (Some(command), None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
         (None, Some(url), None) => {
             check_scheme(name, &url, line, problems);
+            check_headers(name, &headers, (is_header_of_server, line), problems);
             return Some(ToolSourceDefinition::Server { url, headers, oauth });
         }
         (None, None, Some(node)) => {
@@ -66,11 +70,19 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     let mut fields = Fields::of(node, format!("`http` of `{name}`"), problems);
     let method = fields.word("method", &["GET", "POST", "PUT", "PATCH", "DELETE"], problems);
     let method = method.unwrap_or("POST");
+    if let Err(reason) = check_tool_name(name) {
+        problems.error(node.line, format!("no model can call the HTTP tool `{name}`: {reason}"));
+    }
     let url = fields.template("url", problems);
     match &url {
         None => problems.error(node.line, format!("`http` of `{name}` has no `url`")),
         Some(url) => check_scheme(name, url, node.line, problems),
     }
+    if url.as_ref().is_some_and(Template::chooses_host) {
+        problems.error(node.line, format!("an argument stands in the host of `url` of `{name}`: write the host there"));
+    }
+    let headers = fields.templates("headers", problems);
+    check_headers(name, &headers, (is_header_of_http_tool, node.line), problems);
     let input_schema = schema(&mut fields, &format!("tool `{name}`"), problems);
     if let Some(url) = &url {
         check_arguments(name, url, &input_schema, node.line, problems);
@@ -78,7 +90,7 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     let effect = fields.word("effect", &["safe", "manual"], problems);
     let tool = HttpToolDefinition {
         method: method.to_owned(),
-        headers: fields.templates("headers", problems),
+        headers,
         description: fields.text("description", problems).unwrap_or_default(),
         input_schema,
         safe: effect.map_or(method == "GET", |effect| effect == "safe"),
@@ -92,6 +104,18 @@ fn check_scheme(name: &str, url: &Template, line: usize, problems: &mut FileProb
     let written = url.written();
     if !["http://", "https://", "${"].iter().any(|start| written.starts_with(start)) {
         problems.error(line, format!("`url` of `{name}` must begin with `https://` or `http://`, and is `{written}`"));
+    }
+}
+
+/// The `headers` are those that a definition may set.
+fn check_headers(
+    name: &str,
+    headers: &[(String, Template)],
+    (may_be_set, line): (fn(&str) -> bool, usize),
+    problems: &mut FileProblems<'_>,
+) {
+    for (header, _) in headers.iter().filter(|(header, _)| !may_be_set(header)) {
+        problems.error(line, format!("the header `{header}` of `{name}` cannot be set: remove it"));
     }
 }
 

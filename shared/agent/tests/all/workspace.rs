@@ -174,6 +174,26 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         ),
         (TOOLS, "read:\n  http: {url: 'https://x'}\n", "error: `read` is the name of a tool of Dormouse: rename it"),
         (
+            TOOLS,
+            "book small:\n  http: {url: 'https://x'}\n",
+            ":2: error: no model can call the HTTP tool `book small`: its name has ' '",
+        ),
+        (
+            TOOLS,
+            "docs:\n  http: {url: 'https://{zone}.example.com/'}\n",
+            ":2: error: an argument stands in the host of `url` of `docs`: write the host there",
+        ),
+        (
+            TOOLS,
+            "docs:\n  http: {url: 'https://x', headers: {Content-Type: application/json}}\n",
+            ":2: error: the header `Content-Type` of `docs` cannot be set: remove it",
+        ),
+        (
+            TOOLS,
+            "docs:\n  url: https://x/mcp\n  headers: {Accept: text/plain}\n",
+            ":2: error: the header `Accept` of `docs` cannot be set: remove it",
+        ),
+        (
             SETTINGS,
             "defualt_agent: x\n",
             ":1: error: `settings.yaml` has no field `defualt_agent`: did you mean `default_agent`?",

@@ -8,15 +8,6 @@ use serde_json::Value;
 
 use crate::text::encode;
 
-/// True if an argument of `url` could choose the host: only the path and the query may come from a model.
-pub(super) fn chooses_host(url: &Template) -> bool {
-    let written = url.written();
-    let behind_scheme = written.find("://").map_or(0, |at| at + 3);
-    let path = written[behind_scheme..].find(['/', '?', '#']).map_or(written.len(), |at| behind_scheme + at);
-    // A reference to the environment may hold slashes of its own, and is no argument.
-    pieces(&written[..path].replace("${", "$")).iter().any(|piece| matches!(piece, TextPiece::Argument(_)))
-}
-
 /// Bytes of an address with its arguments; servers take no longer ones.
 const LONGEST: usize = 32 << 10;
 
@@ -124,10 +115,10 @@ mod tests {
     #[test]
     fn no_argument_chooses_the_host() {
         for url in ["http://{host}/x", "{url}", "https://api.{zone}.example.com", "http://h:{port}/"] {
-            assert!(chooses_host(&template(url)), "{url}");
+            assert!(template(url).chooses_host(), "{url}");
         }
         for url in ["http://h/{host}", "${env.BASE}/{id}", "https://h?q={q}", "https://${secrets.host}/a"] {
-            assert!(!chooses_host(&template(url)), "{url}");
+            assert!(!template(url).chooses_host(), "{url}");
         }
     }
 }

@@ -1,25 +1,14 @@
 use std::time::Duration;
 
-use dormouse_ports::tool::{Effect, ToolAnnotations, ToolSpec};
+use dormouse_ports::tool::{Effect, ToolAnnotations, ToolSpec, is_header_of_http_tool};
 use dormouse_ports::{Map, Method, Template};
 
-use super::address;
 use crate::names;
 
 /// The time that a call may take where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The bytes that may come back where nothing else is said.
 const MOST_BYTES: usize = 4 << 20;
-/// Headers that belong to the connection, or to each call.
-const TAKEN: &[&str] = &[
-    "connection",
-    "content-length",
-    "content-type",
-    "dormouse-callback-url",
-    "host",
-    "idempotency-key",
-    "transfer-encoding",
-];
 
 /// A tool that is one HTTP request.
 ///
@@ -62,7 +51,7 @@ impl HttpTool {
         if let Err(message) = names::check(&tool.spec.name) {
             return Err(tool.wrong(message));
         }
-        match address::chooses_host(&tool.url) {
+        match tool.url.chooses_host() {
             true => Err(tool.wrong("an argument stands in the host of its address; write the host there")),
             false => Ok(tool),
         }
@@ -93,8 +82,7 @@ impl HttpTool {
     /// [`HttpToolError`] for a header that is set for each call, or is no header.
     pub fn header(mut self, name: &str, value: Template) -> Result<Self, HttpToolError> {
         let name = name.to_ascii_lowercase();
-        let is_token = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        if !is_token || TAKEN.contains(&name.as_str()) {
+        if !is_header_of_http_tool(&name) {
             return Err(self.wrong(format!("the header `{name}` cannot be set; remove it")));
         }
         self.headers.push((name, value));

@@ -2,12 +2,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dormouse_ports::Template;
+use dormouse_ports::tool::is_header_of_server;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-/// Headers that the protocol or the connection sets.
-const TAKEN: &[&str] =
-    &["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding"];
 
 /// Configuration of a server: how it is reached, and how long and how large its answers may be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -115,11 +112,10 @@ impl McpConfig {
     /// address.
     pub fn header(mut self, name: &str, value: Template) -> Result<Self, McpConfigError> {
         let name = name.to_ascii_lowercase();
-        let is_token = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         let McpTransport::Http { headers, .. } = &mut self.transport else {
             return Err(self.wrong("it is a process and takes no headers; set `environment`"));
         };
-        if !is_token || TAKEN.contains(&name.as_str()) || name.starts_with("mcp-") {
+        if !is_header_of_server(&name) {
             return Err(self.wrong(format!("the header `{name}` cannot be set; remove it")));
         }
         headers.push((name, value));
