@@ -12,7 +12,7 @@ use super::hooks::{HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::{approvals, edited};
 use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage};
-use super::toolset::Toolset;
+use super::toolset::{Toolset, names_of_call};
 use crate::workspace::HookEvent;
 
 /// Bytes of what hooks said around a step that the next request tells.
@@ -203,7 +203,9 @@ async fn before_tool(
     says: &mut HooksSay,
 ) -> Result<bool, NodeError> {
     let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
-    let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
+    let names = names_of_call(parts, call);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let verdict = fire(parts, HookEvent::BeforeToolDispatch, &names, facts).await?;
     says.usage = says.usage.with(verdict.usage);
     says.tell(verdict.context);
     if verdict.stop.is_some() {
@@ -236,10 +238,11 @@ pub(crate) async fn after_tool(
     call: &mut PlannedCall,
     usage: &mut RunUsage,
 ) -> Result<Option<String>, NodeError> {
-    let CallStatus::Answered { text, is_error } = &mut call.status else { return Ok(None) };
     if parts.hooks.is_empty() {
         return Ok(None);
     }
+    let names = names_of_call(parts, call);
+    let CallStatus::Answered { text, is_error } = &mut call.status else { return Ok(None) };
     let facts = json!({
         "tool_name": call.tool,
         "tool_input": call.arguments,
@@ -247,7 +250,8 @@ pub(crate) async fn after_tool(
         "tool_output": text,
         "is_error": is_error,
     });
-    let verdict = fire(parts, HookEvent::AfterToolDispatch, &[&call.tool], facts).await?;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let verdict = fire(parts, HookEvent::AfterToolDispatch, &names, facts).await?;
     *usage = usage.with(verdict.usage);
     if let Some(output) = verdict.patch.get("tool_output").and_then(Value::as_str) {
         output.clone_into(text);

@@ -390,6 +390,12 @@ fn names_of(part: &ToolPart, plain: &str) -> Vec<String> {
     names
 }
 
+/// The names by which the tool of `call` is meant.
+pub(super) fn names_of_call(parts: &AgentParts, call: &PlannedCall) -> Vec<String> {
+    let part = parts.tools.iter().find(|part| is_source_of(part, call));
+    part.map_or_else(|| vec![call.tool.clone()], |part| names_of(part, plain(part, &call.tool)))
+}
+
 /// Between the name of a tool that its source left out and the reason.
 const LEFT_OUT: &str = "` is left out: ";
 

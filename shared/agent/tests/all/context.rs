@@ -727,6 +727,40 @@ fn arguments_that_a_person_gives_with_an_approval_pass_the_hooks_and_what_these_
 }
 
 #[test]
+fn a_hook_meets_a_tool_of_a_server_by_any_of_its_names() {
+    for (matcher, is_met) in [
+        ("^post_send$", true),
+        ("^post\\.send$", true),
+        ("^send$", true),
+        ("^box$", true),
+        ("^box\\.send$", true),
+        ("^sends$", false),
+        ("^Bash$", false),
+    ] {
+        let model = ScriptedModel::new(|request| {
+            Ok(match results(request).last() {
+                None => calls(&[("c1", "post_send", json!({ "to": "ada" }))]),
+                Some(result) => says(result),
+            })
+        });
+        let sends = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Done(ToolOutput::text("sent"))));
+        let toolbox = sends.clone();
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let mut parts = parts("", model.clone(), toolbox.clone(), outside.clock.clone());
+            parts.tools[0].expose.tool_prefix = Some("post".to_owned());
+            let handler = Arc::new(Saying(json!({ "decision": "block", "reason": "not now" })));
+            let guard = hook("guards", &[HookEvent::BeforeToolDispatch], handler);
+            let definition = HookDefinition { matcher: Some(matcher.to_owned()), ..guard.definition };
+            parts.hooks = vec![HookPart::new(definition, guard.handler)];
+            graph::graph(parts)
+        }));
+        let run = bed.start("helper", message("send"));
+        let said = bed.status(&run).completed()["messages"].to_string();
+        assert_eq!((said.contains("not now"), sends.made().is_empty()), (is_met, is_met), "{matcher}: {said}");
+    }
+}
+
+#[test]
 fn a_field_of_an_answer_that_is_written_wrong_is_named_and_blocks_where_the_hook_is_closed() {
     for (answer, wrong, meant) in [
         (json!({ "desicion": "block", "reason": "no" }), "desicion", "decision"),
