@@ -482,6 +482,8 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
     wrong.extend(cannot_be_asked.map(|name| {
         (name, format!("`{name}` is `primary` and is not asked by agents: its `mode` has to be `all` or `subagent`"))
     }));
+    let itself = agent.switch.iter().chain(&agent.subagents).find(|name| **name == agent.name);
+    wrong.extend(itself.map(|name| (name, format!("`{name}` is the agent itself, which no agent calls"))));
     for (name, message) in wrong {
         let line = workspace.places.line(&agent.file, name);
         workspace.warn(&agent.file, line, message);

@@ -243,6 +243,7 @@ fn names_in_lists_are_told_with_their_lines() {
         (AGENT, matter("tools: {actions: [refnd]}"), ":4: error: there is no action `refnd`"),
         (AGENT, matter("switch:\n  - nobody"), ":5: warning: there is no agent `nobody`"),
         (AGENT, matter("subagents: nobody"), ":4: warning: there is no agent `nobody`"),
+        (AGENT, matter("mode: all\nsubagents: [assistant]"), ":5: warning: `assistant` is the agent itself"),
         (AGENT, matter("policy:\n  approval:\n    native: [Bsah]"), ":6: error: `approval` asks for nothing"),
         (
             AGENT,
