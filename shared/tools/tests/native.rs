@@ -158,6 +158,9 @@ async fn a_file_is_written_over_only_as_it_was_read() {
     session.put("old.txt", "old");
     let unread = session.refused("Write", json!({ "file_path": "old.txt", "content": "x" })).await;
     assert!(unread.contains("read it before"), "{unread}");
+    fs::File::create(session.path("disk")).expect("a file").set_len(1 << 36).expect("it grows");
+    let unread = session.refused("Write", json!({ "file_path": "disk", "content": "x" })).await;
+    assert!(unread.contains("read it before"), "nobody has to read 64 GiB for that: {unread}");
     session.done("Read", json!({ "file_path": "old.txt" })).await;
     session.put("old.txt", "changed by somebody else");
     let changed = session.refused("Write", json!({ "file_path": "old.txt", "content": "x" })).await;

@@ -59,10 +59,12 @@ pub(super) fn write(place: &Place, write: &FileWrite) -> Result<FileVersion, Exe
         Err(error) => return Err(failed(&error, &write.path)),
     };
     may_change(&target, &write.definitions)?;
-    let found = if is_there { Some(version_at(place, &target)?) } else { None };
-    let holds = match (&write.condition, &found) {
-        (FileCondition::Absent, found) => found.is_none(),
-        (FileCondition::Is(version), found) => found.as_ref() == Some(version),
+    let holds = match (&write.condition, is_there) {
+        (FileCondition::Absent, false) => true,
+        // What it holds does not matter, and may be more than is ever read: others wait for their writes meanwhile.
+        (FileCondition::Absent, true) => open(place, &target).map(|_| false)?,
+        (FileCondition::Is(_), false) => false,
+        (FileCondition::Is(version), true) => version_at(place, &target)? == *version,
     };
     match holds {
         true => replace(place, &target, &write.bytes).map_err(|error| failed(&error, &write.path)),
