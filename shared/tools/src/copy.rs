@@ -27,6 +27,8 @@ use dormouse_ports::execution::{
 };
 
 use crate::LocalBackend;
+use crate::paths::{confined, within};
+use definitions::Definitions;
 use exchange::{CopyOutcome, Exchange};
 pub use sandbox::{Sandbox, remove_folder};
 use tree::FileTree;
@@ -87,7 +89,12 @@ impl CopyWorker {
         let backend = LocalBackend::open(&place.0)?.as_copy();
         let may_change = matches!(request.operation, RemoteOperation::Write { .. } | RemoteOperation::Run(_));
         let time = left.saturating_sub(TO_ANSWER).max(left / 2);
+        let published = published(&request.operation, &definitions);
         let reply = done(&backend, request.operation, time, self.limits).await?;
+        if let Some(path) = published {
+            let reason = "it is published, and what is written to it here does not stay: write another file";
+            return Err(confined(&path, reason));
+        }
         if may_change {
             let after = FileTree::of(&place.0, &definitions, self.limits)?;
             drop(place);
@@ -95,6 +102,12 @@ impl CopyWorker {
         }
         Ok(reply)
     }
+}
+
+/// The path of the file of `definitions` that `operation` writes, if it writes one.
+fn published(operation: &RemoteOperation, definitions: &Definitions) -> Option<String> {
+    let RemoteOperation::Write { path, .. } = operation else { return None };
+    within(path, path).ok().filter(|path| definitions.contains_key(path))
 }
 
 /// Writes `after` back, where it is another one than `before`. What others wrote in between is kept.
@@ -187,6 +200,43 @@ impl Drop for Folder {
         // A command may have taken rights away; a folder that is left over is removed with the next one.
         if let Err(error) = remove_folder(&self.0) {
             tracing::warn!(folder = %self.0.display(), %error, "a copy of a workspace could not be removed; its process should end");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::execution::FileCondition;
+    use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
+
+    use super::*;
+    use crate::matching::version_of;
+
+    #[tokio::test]
+    async fn of_a_file_that_is_published_nobody_says_that_it_is_written() {
+        let place = tempfile::tempdir().expect("a folder");
+        let known = ".openharness/memory/MEMORY.md";
+        let bundle = serde_json::json!({ "files": [{ "path": known, "text": "old" }] });
+        for (path, stays) in
+            [(known, false), ("./.openharness/memory//MEMORY.md", false), (".openharness/memory/new.md", true)]
+        {
+            let fetch = ScriptedFetch::default();
+            fetch.answer(ScriptedAnswer::json(200, &bundle)).answer(ScriptedAnswer::pieces(404, [""]));
+            fetch.answer(ScriptedAnswer::pieces(200, [""]));
+            let worker = CopyWorker::new(Arc::new(fetch.clone()), place.path(), CopyLimits::default());
+            let condition = if stays { FileCondition::Absent } else { FileCondition::Is(version_of(b"old")) };
+            let base64 = STANDARD.encode("new");
+            let operation =
+                RemoteOperation::Write { path: path.to_owned(), base64, condition, definitions: Vec::new() };
+            let address = |name: &str| format!("https://objects.example/{name}");
+            let definitions = Some(address("bundle"));
+            let request = RemoteRequest { definitions, files: address("files"), written: address("files"), operation };
+            let reply = worker.handle(request, Duration::from_secs(60)).await;
+            let is_written = matches!(&reply, RemoteReply::Written(_));
+            let is_refused = matches!(&reply, RemoteReply::Failed(ExecutionError::Confined { reason, .. })
+                if reason.contains("it is published"));
+            assert_eq!((is_written, is_refused), (stays, !stays), "{path}");
+            assert_eq!(fetch.left(), usize::from(!stays), "{path}: what stays is put back");
         }
     }
 }
