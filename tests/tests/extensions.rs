@@ -299,7 +299,9 @@ async fn whoever_began_a_pause_is_given_the_page_for_a_person() {
     let (page, callback) = (said["page_url"].as_str().unwrap(), said["callback_url"].as_str().unwrap());
     let id = said["invocation_id"].as_str().unwrap();
     let token = page.strip_prefix(&format!("https://agents.example.com/console/answer/{id}#token=")).unwrap();
-    assert!(callback.ends_with(&format!("?token={token}")), "it is good for the same");
+    assert!(!callback.ends_with(&format!("?token={token}")), "it is for a person, who is told of nothing else");
+    let (status, asked) = world.get("", &format!("/invocations/{id}?token={token}")).await;
+    assert_eq!((status, &asked["page_url"]), (200, &said["page_url"]), "{asked}");
     let state = json!({ "item": "a lathe", "amount_cents": 120_000 });
     let (_, said) = world.post(&operator, "/graphs/purchase/turns", json!({ "state": state })).await;
     assert!(said["page_urls"]["ada"].as_str().unwrap().ends_with("&part=ada"), "{said}");

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{
-    Buffered, Completed, Errored, Links, SignalBuffered, Stale, Suspended, TurnCompleted, TurnErrored, TurnStale,
-    TurnSuspended,
+    Answered, Buffered, Completed, Errored, Links, SignalBuffered, Stale, Suspended, TurnAnswered, TurnCompleted,
+    TurnErrored, TurnStale, TurnSuspended,
 };
 use crate::{App, log, percent};
 
@@ -30,6 +30,8 @@ pub(crate) enum AnsweredCaller {
         generation: u64,
         /// The one of several signals that it is for.
         part: Option<String>,
+        /// True if it stood in the address of a page: the question there is the only one for its holder.
+        is_of_page: bool,
     },
 }
 
@@ -70,6 +72,14 @@ impl AnsweredCaller {
         }
     }
 
+    /// True if `pause` comes behind the one question that they were asked on a page.
+    fn is_past(&self, pause: &SuspendedTurn) -> bool {
+        match self {
+            Self::Operator | Self::Reader => false,
+            Self::Token { generation, is_of_page, .. } => *is_of_page && pause.generation != *generation,
+        }
+    }
+
     /// The one part of it that they may answer for.
     pub(crate) fn part(&self) -> Option<String> {
         match self {
@@ -90,6 +100,12 @@ pub(crate) fn stale(invocation_id: &InvocationId) -> TurnReply {
     TurnReply::new(200, json!(told))
 }
 
+/// Answer for a person whose answer from a page has led to another pause.
+fn answered(pause: &SuspendedTurn) -> TurnReply {
+    let (invocation_id, repeated) = (name(&pause.invocation_id), pause.repeated);
+    TurnReply::new(200, json!(TurnAnswered { status: Answered::Answered, invocation_id, repeated }))
+}
+
 impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` means that the outcome of the invocation is
     /// kept, even if it never slept.
@@ -103,6 +119,7 @@ impl App {
                 let kept = kept || done.repeated || done.resolution.is_some();
                 TurnReply::new(200, self.completed(done, caller, kept))
             }
+            TurnOutcome::Suspended(pause) if caller.is_past(pause) => answered(pause),
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, caller),
             TurnOutcome::Errored(error) => RequestRefusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => {
@@ -155,9 +172,18 @@ impl App {
 
     /// A token that is good for as long as one that is given now may be.
     fn token(&self, id: &InvocationId, generation: u64, part: Option<&str>) -> String {
+        self.callbacks().token(id, generation, part, self.ends())
+    }
+
+    /// The same for the address of a page.
+    fn page_token(&self, id: &InvocationId, generation: u64, part: Option<&str>) -> String {
+        self.callbacks().page_token(id, generation, part, self.ends())
+    }
+
+    /// Until when a token is good that is given now.
+    fn ends(&self) -> Timestamp {
         let now = self.engine().ports().clock.now();
-        let ends = now.checked_add(self.limits().address).unwrap_or(Timestamp::MAX);
-        self.callbacks().token(id, generation, part, ends)
+        now.checked_add(self.limits().address).unwrap_or(Timestamp::MAX)
     }
 
     fn address(&self, what: &str, id: &InvocationId, token: &str, part: Option<&str>) -> String {
@@ -202,36 +228,40 @@ impl App {
         caller: &AnsweredCaller,
     ) -> Links {
         let address = |what: &str, token: &str, part: Option<&str>| self.address(what, id, token, part);
-        let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
+        let own = |(token, page): (&str, &str), part: Option<&str>, may_wake: bool| Links {
             status: address("invocations", token, part),
             callback: may_wake.then(|| address("callback", token, part)),
-            page: may_wake.then(|| self.page(id, token, part)),
+            page: may_wake.then(|| self.page(id, page, part)),
             cancel: None,
             parts: Map::new(),
             pages: Map::new(),
         };
+        let both = |part: Option<&str>| (self.token(id, generation, part), self.page_token(id, generation, part));
         match caller {
-            AnsweredCaller::Token { token, generation: of, part } => {
+            AnsweredCaller::Token { token, generation: of, part, is_of_page } => {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
-                if *of + 1 == generation && part.is_none() && tally.is_none() {
+                if *of + 1 == generation && part.is_none() && tally.is_none() && !is_of_page {
                     // The caller who gave the answer that led to the next pause may answer that one too.
-                    return own(&self.token(id, generation, None), None, true);
+                    let (token, page) = both(None);
+                    return own((token.as_str(), page.as_str()), None, true);
                 }
-                own(token, part.as_deref(), may_wake)
+                let page = if *is_of_page { token.clone() } else { self.page_token(id, *of, part.as_deref()) };
+                own((token.as_str(), page.as_str()), part.as_deref(), may_wake)
             }
             AnsweredCaller::Operator | AnsweredCaller::Reader => {
                 let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
-                let tokens: Vec<_> = parts.map(|part| (part, self.token(id, generation, Some(part)))).collect();
-                let each = |link: &dyn Fn(&str, &str) -> String| {
-                    tokens.iter().map(|(part, token)| ((*part).clone(), link(token, part).into())).collect()
+                let tokens: Vec<_> = parts.map(|part| (part, both(Some(part)))).collect();
+                let each = |link: &dyn Fn(&str, &(String, String)) -> String| {
+                    tokens.iter().map(|(part, tokens)| ((*part).clone(), link(part, tokens).into())).collect()
                 };
-                let parts = each(&|token, part| address("callback", token, Some(part)));
-                let pages = each(&|token, part| self.page(id, token, Some(part)));
-                let token = self.token(id, generation, None);
+                let parts = each(&|part, (token, _)| address("callback", token, Some(part)));
+                let pages = each(&|part, (_, page)| self.page(id, page, Some(part)));
+                let (token, page) = both(None);
                 let status = self.status_url(id);
                 let cancel = self.token(id, generation, Some(CANCEL));
                 let cancel = address("invocations", &cancel, None).replacen("?token=", "/cancel?token=", 1);
-                Links { status, cancel: Some(cancel), parts, pages, ..own(&token, None, tally.is_none()) }
+                let own = own((token.as_str(), page.as_str()), None, tally.is_none());
+                Links { status, cancel: Some(cancel), parts, pages, ..own }
             }
         }
     }

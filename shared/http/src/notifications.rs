@@ -137,7 +137,7 @@ impl NotifyingBus {
 
     fn link(&self, paused: &PausedInvocation, part: Option<&str>) -> String {
         let ends = self.parts.clock.now().checked_add(self.parts.valid).unwrap_or(Timestamp::MAX);
-        let token = self.parts.callbacks.token(&paused.invocation_id, paused.generation, part, ends);
+        let token = self.parts.callbacks.page_token(&paused.invocation_id, paused.generation, part, ends);
         crate::encode::page_address(&self.parts.base_url, &paused.invocation_id, &token, part)
     }
 }

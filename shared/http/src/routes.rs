@@ -14,7 +14,7 @@ use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{
     ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, SignalDelivered,
-    TurnCanceled, TurnCompleted, TurnErrored, TurnStale, TurnSuspended,
+    TurnAnswered, TurnCanceled, TurnCompleted, TurnErrored, TurnStale, TurnSuspended,
 };
 use crate::{App, Request};
 
@@ -126,8 +126,8 @@ pub(crate) const LISTED: [DescribedRoute; 7] = [
         gives: &[
             gives(
                 200,
-                "It has completed; or it had taken this answer before, and sleeps again.",
-                &[schema::<TurnCompleted<'_>>, schema::<TurnStale<'_>>],
+                "It has completed; or it had taken this answer before, or takes it from a page, and sleeps again.",
+                &[schema::<TurnCompleted<'_>>, schema::<TurnStale<'_>>, schema::<TurnAnswered<'_>>],
             ),
             SUSPENDED,
         ],

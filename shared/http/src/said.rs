@@ -20,7 +20,7 @@ macro_rules! words {
     )*};
 }
 
-words! { Completed Suspended Errored Buffered Delivered Stale Canceled }
+words! { Completed Suspended Errored Buffered Delivered Stale Answered Canceled }
 
 /// An invocation that has ended.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -138,6 +138,15 @@ pub(crate) struct SignalBuffered<'a> {
 pub(crate) struct TurnStale<'a> {
     pub(crate) status: Stale,
     pub(crate) invocation_id: &'a str,
+    pub(crate) repeated: bool,
+}
+
+/// What a person is told of an answer from a page behind which the invocation sleeps again: nothing of that pause.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct TurnAnswered<'a> {
+    pub(crate) status: Answered,
+    pub(crate) invocation_id: &'a str,
+    /// True if it had come before.
     pub(crate) repeated: bool,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, Commits, InvocationStatus, Invocations};
 use dormouse_tests::map;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{World, header, path_of, refused, request};
 
@@ -184,6 +184,40 @@ async fn the_answer_that_leads_to_the_next_pause_has_its_address_and_the_old_one
     }
     assert_eq!(world.post(&next, &json!({})).await.status, 200);
     assert_eq!(world.post(&next, &json!({})).await.body["repeated"], true);
+}
+
+/// The path at which the page of `address` answers, as its script asks for it.
+fn answers_from(address: &Value) -> String {
+    let page = path_of(address);
+    let (id, given) = page.strip_prefix("/console/answer/").and_then(|rest| rest.split_once('#')).expect("a page");
+    format!("/callback/{id}?{given}")
+}
+
+#[tokio::test]
+async fn a_page_takes_the_answer_to_its_one_question_and_tells_nothing_of_the_next() {
+    let world = World::new();
+    let begin = json!({ "state": { "order": "o1" }, "invocation_id": "o1" });
+    let first = world.post("/graphs/two-questions/turns", &begin).await;
+    let callback = answers_from(&first.body["page_url"]);
+    let seen = world.get(&callback.replace("/callback/", "/invocations/")).await;
+    assert_eq!((seen.status, &seen.body["page_url"]), (200, &first.body["page_url"]), "{}", seen.body);
+    let yes = json!({ "decision": "yes" });
+    let answered = world.post(&callback, &yes).await;
+    let told = json!({ "status": "answered", "invocation_id": "o1", "repeated": false });
+    assert_eq!((answered.status, &answered.body), (200, &told));
+    assert_eq!(world.record("o1").await.paused.generation, 2);
+    assert_eq!(world.post(&callback, &yes).await.body["status"], "stale");
+    let over = world.get(&callback.replace("/callback/", "/invocations/")).await;
+    refused(&over, 410, &Category::SuspensionRecordInvalid);
+    // Of several who are asked the one that decides is told no more.
+    let begin = json!({ "state": { "order": "o2" }, "invocation_id": "o2" });
+    let votes = world.post("/graphs/votes-and-question/turns", &begin).await;
+    let of = |part: &str| answers_from(&votes.body["page_urls"][part]);
+    let first = world.post(&of("ada"), &yes).await;
+    assert_eq!((first.status, &first.body["missing"]), (202, &json!(["grace", "linus"])), "{}", first.body);
+    let decides = world.post(&of("grace"), &yes).await;
+    let told = json!({ "status": "answered", "invocation_id": "o2", "repeated": false });
+    assert_eq!((decides.status, &decides.body), (200, &told));
 }
 
 /// A worker that died had taken another answer, which is done before this one is looked at.

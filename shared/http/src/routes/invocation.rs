@@ -79,7 +79,7 @@ impl App {
         } else {
             let id = InvocationId::from(id);
             let token = presented(request).ok_or_else(RequestRefusal::no_invocation)?;
-            let generation = self.opened(&id, Some(CANCEL), &token)?;
+            let (generation, _) = self.opened(&id, Some(CANCEL), &token)?;
             (id, Some(generation))
         };
         let proof = if generation.is_some() { Proof::Address } else { Proof::SignalKey };
@@ -141,16 +141,17 @@ impl App {
             return Err(RequestRefusal::no_invocation());
         }
         match self.opened(&id, part.as_deref(), &token)? {
-            STATUS if part.is_none() => Ok((id, AnsweredCaller::Reader)),
-            generation => Ok((id, AnsweredCaller::Token { token, generation, part })),
+            (STATUS, false) if part.is_none() => Ok((id, AnsweredCaller::Reader)),
+            (generation, is_of_page) => Ok((id, AnsweredCaller::Token { token, generation, part, is_of_page })),
         }
     }
 
-    /// The generation that `token` opens. The reason why another one does not is reported only to the holder of one
-    /// that has ended.
-    fn opened(&self, id: &InvocationId, part: Option<&str>, token: &str) -> Result<u64, RequestRefusal> {
+    /// The generation that `token` opens, and whether it does so from a page. The reason why another one does not is reported
+    /// only to the holder of one that has ended.
+    fn opened(&self, id: &InvocationId, part: Option<&str>, token: &str) -> Result<(u64, bool), RequestRefusal> {
         match self.callbacks().verify(id, part, token, self.engine().ports().clock.now()) {
-            Some(Token::Good(generation)) => Ok(generation),
+            Some(Token::Good(generation)) => Ok((generation, false)),
+            Some(Token::OfPage(generation)) => Ok((generation, true)),
             Some(Token::Ended) => Err(RequestRefusal::address_over()),
             None => Err(RequestRefusal::no_invocation()),
         }

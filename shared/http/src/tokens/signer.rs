@@ -11,6 +11,9 @@ use sha2::Sha256;
 const DOMAIN: &[u8] = b"dormouse callback 2\0";
 /// The same for tokens of one part of a pause.
 const PART_DOMAIN: &[u8] = b"dormouse callback part 2\0";
+/// The same for tokens that stand in the addresses of pages.
+const PAGE_DOMAIN: &[u8] = b"dormouse page 1\0";
+const PAGE_PART_DOMAIN: &[u8] = b"dormouse page part 1\0";
 /// The same for tokens of signals.
 const SIGNAL_DOMAIN: &[u8] = b"dormouse signal 1\0";
 /// The same for tokens of earlier versions, which never ended.
@@ -27,6 +30,8 @@ pub(super) const SIGNAL_TOKEN: usize = ((END_BYTES + SIGNATURE_BYTES) * 4).div_c
 pub enum Token {
     /// It opens the pause of this generation.
     Good(u64),
+    /// The same from the page of one question: whoever has it is told nothing of what comes behind that.
+    OfPage(u64),
     /// It opened one, until its time was over.
     Ended,
 }
@@ -86,8 +91,29 @@ impl CallbackSigner {
     /// The token for pause `generation` of `invocation`, good until `ends`; with `part`, for that one of several
     /// signals.
     pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>, ends: Timestamp) -> String {
-        let said = [generation.to_be_bytes(), seconds(ends).to_be_bytes()].concat();
         let domain = if part.is_some() { PART_DOMAIN } else { DOMAIN };
+        self.made(domain, (invocation, generation, part), ends)
+    }
+
+    /// The same for the address of a page, on which a person answers this one question.
+    pub fn page_token(
+        &self,
+        invocation: &InvocationId,
+        generation: u64,
+        part: Option<&str>,
+        ends: Timestamp,
+    ) -> String {
+        let domain = if part.is_some() { PAGE_PART_DOMAIN } else { PAGE_DOMAIN };
+        self.made(domain, (invocation, generation, part), ends)
+    }
+
+    fn made(
+        &self,
+        domain: &[u8],
+        (invocation, generation, part): (&InvocationId, u64, Option<&str>),
+        ends: Timestamp,
+    ) -> String {
+        let said = [generation.to_be_bytes(), seconds(ends).to_be_bytes()].concat();
         let signature = signing(&self.secret, domain, invocation.as_str(), &said, part).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat())
     }
@@ -97,13 +123,17 @@ impl CallbackSigner {
     pub fn verify(&self, invocation: &InvocationId, part: Option<&str>, token: &str, now: Timestamp) -> Option<Token> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (said, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE_BYTES)?)?;
-        let domain = match (said.len(), part.is_some()) {
-            (GENERATION_BYTES, false) => ENDLESS,
-            (GENERATION_BYTES, true) => ENDLESS_PART,
-            (_, false) => DOMAIN,
-            (_, true) => PART_DOMAIN,
+        let (domain, of_page): (&[u8], Option<&[u8]>) = match (said.len(), part.is_some()) {
+            (GENERATION_BYTES, false) => (ENDLESS, None),
+            (GENERATION_BYTES, true) => (ENDLESS_PART, None),
+            (_, false) => (DOMAIN, Some(PAGE_DOMAIN)),
+            (_, true) => (PART_DOMAIN, Some(PAGE_PART_DOMAIN)),
         };
-        if !self.is_genuine(signature, |secret| signing(secret, domain, invocation.as_str(), said, part)) {
+        let is_made_for = |domain: &[u8]| {
+            self.is_genuine(signature, |secret| signing(secret, domain, invocation.as_str(), said, part))
+        };
+        let is_of_page = !is_made_for(domain);
+        if is_of_page && !of_page.is_some_and(is_made_for) {
             return None;
         }
         let (generation, end) = said.split_first_chunk::<GENERATION_BYTES>()?;
@@ -111,7 +141,12 @@ impl CallbackSigner {
             Some(end) => seconds(now) >= u64::from_be_bytes(*end),
             None => false,
         };
-        Some(if ended { Token::Ended } else { Token::Good(u64::from_be_bytes(*generation)) })
+        let generation = u64::from_be_bytes(*generation);
+        Some(match (ended, is_of_page) {
+            (true, _) => Token::Ended,
+            (false, true) => Token::OfPage(generation),
+            (false, false) => Token::Good(generation),
+        })
     }
 
     /// The token for the signal `id`, good until `ends`: base64url, without padding, of the second at which it ends, and an
@@ -247,6 +282,21 @@ mod tests {
         assert_eq!(signer.verify(&id, None, &token, at(0)), None, "it does not open the pause");
         assert_eq!(signer.verify(&id, Some("ada"), &signer.token(&id, 3, None, at(60)), at(0)), None);
         assert_eq!(signer.verify(&"ai1".into(), Some("ad"), &token, at(0)), None);
+    }
+
+    #[test]
+    fn a_token_of_a_page_opens_its_pause_as_that() {
+        let id = "i1".into();
+        let signer = signer("s");
+        for part in [None, Some("ada")] {
+            let token = signer.page_token(&id, 3, part, at(60));
+            assert_ne!(token, signer.token(&id, 3, part, at(60)));
+            assert_eq!(signer.verify(&id, part, &token, at(59)), Some(Token::OfPage(3)));
+            assert_eq!(signer.verify(&id, part, &token, at(60)), Some(Token::Ended));
+            assert_eq!(signer.verify(&"i2".into(), part, &token, at(0)), None);
+            assert_eq!(signer.verify(&id, Some("grace"), &token, at(0)), None);
+        }
+        assert_eq!(signer.verify(&id, None, &signer.page_token(&id, 3, Some("ada"), at(60)), at(0)), None);
     }
 
     #[test]
