@@ -9,6 +9,7 @@ use dormouse_ports::tool::{ToolError, ToolErrorKind};
 use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method, Secret, Template};
 use futures::TryStreamExt;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -42,8 +43,22 @@ struct Held {
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
-    expires_in: Option<u64>,
+    /// Seconds; some servers write them as a text.
+    expires_in: Option<Value>,
     refresh_token: Option<String>,
+}
+
+impl Granted {
+    /// Until when the token holds, from `now` on. What cannot be read says nothing: a token that is refused is replaced anyway.
+    fn until(&self, now: Instant) -> Option<Instant> {
+        let seconds = match self.expires_in.as_ref()? {
+            Value::String(text) => text.trim().parse().ok(),
+            Value::Number(number) => number.as_f64(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        };
+        let holds = Duration::try_from_secs_f64(seconds?).ok()?;
+        now.checked_add(holds.saturating_sub(EARLY))
+    }
 }
 
 /// Answer of a token endpoint that refuses (section 5.2).
@@ -85,9 +100,8 @@ impl Tokens {
             }
             Err(error) => return Err(error),
         };
+        let until = granted.until(Instant::now());
         let token = Secret::new(granted.access_token);
-        let until =
-            granted.expires_in.map(|seconds| Instant::now() + Duration::from_secs(seconds).saturating_sub(EARLY));
         held.access = Some((token.clone(), until));
         held.refresh = granted.refresh_token.map(Secret::new).or(before);
         Ok(token)
@@ -207,6 +221,27 @@ mod tests {
         let shown = &fetch.requests()[0].headers;
         let basic = format!("Basic {}", STANDARD.encode("dor%20mouse:s%3A1"));
         assert!(shown.contains(&("authorization".to_owned(), Secret::new(basic))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_long_a_token_holds_is_taken_however_it_is_written() {
+        for (given, is_kept) in [
+            (json!("60"), false),
+            (json!(60.5), false),
+            (json!(u64::MAX), true),
+            (json!("soon"), true),
+            (json!(-1), true),
+        ] {
+            let fetch = ScriptedFetch::default();
+            for token in ["t1", "t2"] {
+                fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": token, "expires_in": given })));
+            }
+            let tokens = tokens(&fetch, None, None);
+            assert_eq!(token(&tokens, None).await.expect("a token").expose(), "t1", "{given}");
+            tokio::time::advance(Duration::from_secs(3600)).await;
+            let later = token(&tokens, None).await.expect("a token");
+            assert_eq!(later.expose() == "t1", is_kept, "{given}");
+        }
     }
 
     #[tokio::test]
