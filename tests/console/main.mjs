@@ -287,6 +287,26 @@ await check("edit arguments, then approve: what runs is what was approved", asyn
   equal(clerk.letters[before], { to: "ada@example.com", text: "Changed by a person" }, "the letter");
 });
 
+await check("a whole number that browsers cannot count with is shown and approved digit by digit", async (tab) => {
+  const before = clerk.letters.length;
+  const id = await task(clerk, ofClerk, said("Send a letter about an account"));
+  const page = await tab({ server: clerk });
+  const posted = [];
+  page.on("request", (request) => { if (request.method() === "POST") posted.push(request.postData() ?? ""); });
+  await page.open(`/console/inbox/${id}`);
+  await page.sees("9007199254740993");
+  await page.getByText("Change the arguments before approving").click();
+  const area = page.getByLabel("Arguments, a JSON object");
+  const written = await area.inputValue();
+  holds(written.includes('"account": 9007199254740993'), `what may be changed: ${written}`);
+  await area.fill(written.replace("grace@", "ada@"));
+  await page.button("Approve").click();
+  await page.sees("Approved. It goes on.");
+  await sent(id, before + 1);
+  equal(clerk.letters[before].to, "ada@example.com", "the letter");
+  holds(posted.some((one) => one.includes("ada@example.com") && one.includes('"account":9007199254740993')), `the number as it was: ${posted}`);
+});
+
 await check("approved as it was asked, with the digest that was seen", async (tab) => {
   const before = clerk.letters.length;
   const id = await task(clerk, ofClerk, said("Send a letter as it is"));

@@ -162,7 +162,10 @@ export async function assistant({ extend = () => {}, reply = () => null, sent = 
     if (other) return other;
     if (last.role === "tool") return choice({ role: "assistant", content: `The tool said: ${asked.slice(0, 300)}` }, "stop");
     if (!asked.includes("letter")) return choice({ role: "assistant", content: `You said: ${asked.slice(0, 500)}` }, "stop");
-    const call = { id: `call_${heard.length}`, type: "function", function: { name: "send_letter", arguments: JSON.stringify({ to: "grace@example.com", text: asked }) } };
+    // A number that JavaScript cannot write.
+    const account = asked.includes("an account") ? { account: "LONG" } : {};
+    const given = JSON.stringify({ to: "grace@example.com", text: asked, ...account }).replace('"LONG"', "9007199254740993");
+    const call = { id: `call_${heard.length}`, type: "function", function: { name: "send_letter", arguments: given } };
     return choice({ role: "assistant", content: null, tool_calls: [call] }, "tool_calls");
   });
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "console-agent-"));

@@ -1,6 +1,7 @@
 // What a pause asks, and the way to answer it: for people with a key and for those with a link alike.
 
 import { folded, h, put, say, told, tree } from "./dom.js";
+import { isPlain, read as parsed, write } from "./json.js";
 import { size, stamp, time } from "./words.js";
 
 const TOLD = new Set(["description", "kind", "agent", "risk", "calls", "questions", "expects", "into"]);
@@ -8,7 +9,8 @@ const TOLD = new Set(["description", "kind", "agent", "risk", "calls", "question
 /** True of what stands in the place of arguments that are too long. */
 const isCut = (given) => given?.cut === true && Object.keys(given).every((name) => name === "cut" || name === "bytes");
 
-const plain = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
+const isObject = (value) => !isPlain(value) && !Array.isArray(value);
+const plain = (value) => (isObject(value) ? value : {});
 
 /** A digest that people can compare: the first and last of its digits, the whole on hover. */
 export const digest = (value) => h("code", { class: "digest", title: value }, value.length > 20 ? `${value.slice(0, 8)}…${value.slice(-8)}` : value);
@@ -25,7 +27,7 @@ const ACTION = { remind: "A reminder is sent", reassign: "It is given to others"
 /** `value` without what says nothing: null, empty text, empty lists; undefined where nothing is left. */
 function pruned(value) {
   if (value === null || value === "" || (Array.isArray(value) && value.length === 0)) return undefined;
-  if (typeof value !== "object" || Array.isArray(value)) return value;
+  if (isPlain(value) || Array.isArray(value)) return value;
   const left = Object.entries(value).map(([name, one]) => [name, pruned(one)]).filter(([, one]) => one !== undefined);
   return left.length > 0 ? Object.fromEntries(left) : undefined;
 }
@@ -184,7 +186,7 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
         if (read.wrong) faults.push(read.wrong);
         else if (read.value !== undefined) payload[input.name] = read.value;
       }
-      if (raw) try { payload = JSON.parse(raw.value); } catch (error) { faults.push(`This is no JSON: ${error.message}`); }
+      if (raw) try { payload = parsed(raw.value); } catch (error) { faults.push(`This is no JSON: ${error.message}`); }
       if (faults.length > 0) { put(line, faults.join(" ")); line.className = "outcome bad"; return; }
       send({ payload }, made);
     }));
@@ -196,7 +198,7 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
 
 /** Arguments that may be changed before they are approved. */
 function editor(chosen) {
-  const text = () => JSON.stringify(chosen().arguments ?? {}, null, 2);
+  const text = () => write(chosen().arguments ?? {}, 2);
   const area = h("textarea", { id: "arguments", class: "code", rows: "8", spellcheck: "false", value: text() });
   const box = h("details", { class: "edit" }, h("summary", {}, "Change the arguments before approving"), h("label", { class: "field", for: "arguments" }, "Arguments, a JSON object"), area,
     h("button", { type: "button", class: "quiet small", onclick: () => { area.value = text(); } }, "Put back what was asked"));
@@ -205,8 +207,8 @@ function editor(chosen) {
     read() {
       if (!box.open || area.value === text()) return null;
       try {
-        const value = JSON.parse(area.value);
-        return value && typeof value === "object" && !Array.isArray(value) ? { value } : { wrong: "Arguments are a JSON object." };
+        const value = parsed(area.value);
+        return isObject(value) ? { value } : { wrong: "Arguments are a JSON object." };
       } catch (error) { return { wrong: `The arguments are no JSON: ${error.message}` }; }
     },
   };
@@ -219,7 +221,7 @@ function field(name, schema, isRequired) {
   const type = [schema.type].flat().find((one) => one && one !== "null");
   const choices = schema.enum ?? (schema.const !== undefined ? [schema.const] : null);
   let input;
-  if (choices) input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), choices.map((one) => h("option", { value: JSON.stringify(one) }, String(one))));
+  if (choices) input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), choices.map((one) => h("option", { value: write(one) }, String(one))));
   else if (type === "boolean") input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), h("option", { value: "true" }, "yes"), h("option", { value: "false" }, "no"));
   else if (type === "integer" || type === "number") input = h("input", { id, type: "text", inputmode: "decimal" });
   else if (type === "string" && (schema.maxLength ?? 1000) <= 80) input = h("input", { id, type: "text", maxlength: schema.maxLength });
@@ -228,7 +230,7 @@ function field(name, schema, isRequired) {
     const given = input.value;
     if (given.trim() === "") return isRequired && type !== "string" ? { wrong: `“${name}” is missing.` } : isRequired ? { value: given } : {};
     if (type === "string" && !choices) return { value: given };
-    try { return { value: JSON.parse(given) }; } catch { return type ? { wrong: `“${name}” must be ${type}.` } : { value: given }; }
+    try { return { value: parsed(given) }; } catch { return type ? { wrong: `“${name}” must be ${type}.` } : { value: given }; }
   };
   return { name, read, box: h("div", {}, h("label", { class: "field", for: id }, name, " ", !isRequired && h("span", { class: "quiet" }, "(optional)"), schema.description && h("span", { class: "quiet" }, ` ${schema.description}`)), input) };
 }

@@ -1,5 +1,7 @@
 // A client of the protocol: the key, the version, errors in words.
 
+import { read, write } from "./json.js";
+
 const VERSION = "agents-protocol-2026-04-25";
 const KEPT = "dormouse-key";
 
@@ -36,14 +38,14 @@ export async function send(method, path, { body, key, headers = {}, signal } = {
   if (body !== undefined) sent["content-type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal, cache: "no-store", credentials: "omit", redirect: "error" });
+    response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : write(body), signal, cache: "no-store", credentials: "omit", redirect: "error" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refusal(0, "unreachable", "It may be starting again, or the network is away. Nothing was lost.");
   }
   const text = await response.text();
   let value = null;
-  try { value = text ? JSON.parse(text) : null; } catch { /* told below */ }
+  try { value = text ? read(text) : null; } catch { /* told below */ }
   if (response.ok) return value;
   const error = value?.error ?? {};
   const words = sentence(told(error.message) ?? `The server answered ${response.status}.`);

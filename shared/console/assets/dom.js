@@ -1,5 +1,7 @@
 // Elements from data. Text is only ever text: it is cleaned, and never becomes markup.
 
+import { isPlain } from "./json.js";
+
 // Controls, escapes, marks of direction, and characters without a shape: fillers, and the tags in which text can be hidden.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 /** Marks upon one letter; more of them than this cover the lines above and below. */
@@ -107,7 +109,7 @@ const FEW = 60;
 export function tree(value, depth = 0) {
   if (value === null) return h("span", { class: "literal" }, "null");
   if (typeof value === "string") return told(value, { tag: value.includes("\n") ? "pre" : "span", limit: 1200 });
-  if (typeof value !== "object") return h("span", { class: "literal" }, String(value));
+  if (isPlain(value)) return h("span", { class: "literal" }, String(value));
   const isList = Array.isArray(value);
   const entries = isList ? value.map((one, index) => [String(index + 1), one]) : Object.entries(value);
   if (entries.length === 0) return h("span", { class: "literal" }, isList ? "empty list" : "nothing");

@@ -1,11 +1,12 @@
 // Receipts, verified here: canonical form (RFC 8785), SHA-256, Ed25519, and the hash before it in the chain.
 
 import { send } from "./api.js";
+import { isPlain } from "./json.js";
 
 /** The canonical form: names in order of their UTF-16 units, numbers as ECMAScript writes them. */
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  if (isPlain(value)) return JSON.stringify(value);
   return `{${Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`;
 }
 

@@ -1,5 +1,7 @@
 // Events over one cursor: it reconnects, resumes behind the last event, and says how it is.
 
+import { read } from "./json.js";
+
 const VERSION = "agents-protocol-2026-04-25";
 
 export class Live {
@@ -93,7 +95,7 @@ export class Live {
     }
     if (!data) return;
     let event;
-    try { event = JSON.parse(data); } catch { return; }
+    try { event = read(data); } catch { return; }
     if (name === "error") {
       // The cursor is of no use any more: begin anew, and let the views look again.
       if (!id) { this.cursor = null; this.begin().then(() => this.emit({ event: "x-resumed" })); }

@@ -52,6 +52,7 @@ assets! {
     "main.js" SCRIPT,
     "api.js" SCRIPT,
     "stream.js" SCRIPT,
+    "json.js" SCRIPT,
     "dom.js" SCRIPT,
     "words.js" SCRIPT,
     "list.js" SCRIPT,
