@@ -81,6 +81,15 @@ impl NotifyingBus {
         Self { bus, parts }
     }
 
+    /// Sends the notification that `detail` announces, which came to `published` on the bus. Where there is no bus, or it does
+    /// not take the event, people are asked all the same. One that is away is tried again before: nobody is asked each time.
+    async fn notify_beside(&self, published: Result<(), BusError>, detail: &Map) -> Result<(), BusError> {
+        match published {
+            Err(BusError::Unavailable(_)) => published,
+            Ok(()) | Err(BusError::Rejected(_)) => self.notify(detail).await.and(published),
+        }
+    }
+
     /// Sends the notification that `detail` announces.
     async fn notify(&self, detail: &Map) -> Result<(), BusError> {
         let text = |name: &str| detail.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -152,10 +161,10 @@ fn announced(event: &Event) -> Option<&Map> {
 #[async_trait]
 impl EventBus for NotifyingBus {
     async fn publish(&self, event: Event) -> Result<(), BusError> {
-        self.bus.publish(event.clone()).await?;
+        let published = self.bus.publish(event.clone()).await;
         match announced(&event) {
-            Some(detail) => self.notify(detail).await,
-            None => Ok(()),
+            Some(detail) => self.notify_beside(published, detail).await,
+            None => published,
         }
     }
 
@@ -163,9 +172,9 @@ impl EventBus for NotifyingBus {
         let published = self.bus.publish_all(events.clone()).await;
         let mut outcomes = Vec::with_capacity(events.len());
         for (outcome, event) in published.into_iter().zip(&events) {
-            outcomes.push(match (outcome, announced(event)) {
-                (Ok(()), Some(detail)) => self.notify(detail).await,
-                (outcome, _) => outcome,
+            outcomes.push(match announced(event) {
+                Some(detail) => self.notify_beside(outcome, detail).await,
+                None => outcome,
             });
         }
         outcomes

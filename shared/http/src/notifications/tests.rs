@@ -169,6 +169,33 @@ async fn nobody_is_asked_who_has_answered_and_a_channel_that_is_not_there_stops_
     assert!(matches!(&unknown, BusError::Rejected(reason) if reason.contains("`nobody`")), "{unknown}");
 }
 
+/// In the place of a bus, on a machine of one's own.
+struct NoBus;
+
+#[async_trait]
+impl EventBus for NoBus {
+    async fn publish(&self, _: Event) -> Result<(), BusError> {
+        Err(BusError::Rejected("there is no event bus".to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn people_are_asked_where_there_is_no_bus_and_once_where_it_is_away() {
+    let mut desk = Desk::new();
+    desk.bus.bus = Arc::new(NoBus);
+    let refused = desk.announces("chat", 1, 200).await.expect_err("nobody listens on a bus");
+    assert!(matches!(&refused, BusError::Rejected(reason) if reason.contains("no event bus")), "{refused}");
+    assert_eq!(desk.sent().0, "https://hooks.example/services/hush");
+    let again = desk.announces("chat", 1, 503).await.expect_err("not taken");
+    assert!(matches!(&again, BusError::Unavailable(_)), "{again}");
+    let (asked, away) = (desk.fetch.requests().len(), MemoryBus::default());
+    away.fail_with(Some("it is away"));
+    desk.bus.bus = Arc::new(away);
+    let again = desk.announces("chat", 1, 200).await.expect_err("the bus did not take it");
+    assert!(matches!(&again, BusError::Unavailable(_)), "{again}");
+    assert_eq!(desk.fetch.requests().len(), asked);
+}
+
 #[test]
 fn what_is_no_channel_is_refused_without_its_secrets() {
     for bad in [
