@@ -172,6 +172,29 @@ export async function states(shipped) {
     await findings.getByText("Fine").first().waitFor();
   });
 
+  await check("what falls asleep, or is answered, while a long list comes stands there as it is by then", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const kept = await page.evaluate(async () => {
+      const { Pauses } = await import("/console/inbox.js");
+      const one = (id) => ({ id, status: "asleep", asks_person: true, since: "2026-01-01T00:00:00Z", missing: [] });
+      let hear; let come;
+      const list = new Promise((done) => { come = () => done({ data: [one("task_answered"), one("task_stays")], page: { next_cursor: null } }); });
+      const client = { get: (path) => (path.includes("?") ? list : Promise.resolve(one("task_late"))) };
+      const pauses = new Pauses({ client, live: { on: (listener) => { hear = listener; return () => {}; } } }, "&asks=person");
+      const loaded = pauses.load();
+      hear({ event: "task.input_required", task_id: "task_late" });
+      hear({ event: "task.completed", task_id: "task_answered" });
+      await new Promise((done) => setTimeout(done, 10));
+      come();
+      await loaded;
+      pauses.end();
+      return [...pauses.byId.keys()].sort();
+    });
+    equal(kept, ["task_late", "task_stays"], "what the list holds");
+  });
+
   await check("sleep is drawn to scale", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/inbox");

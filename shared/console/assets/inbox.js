@@ -35,12 +35,15 @@ export class Pauses {
     // Who has seen all of it goes on to see it while it is asked for again.
     if (first) { this.state = "loading"; this.tell(); }
     const fresh = new Map();
+    // What is heard while the pages come is newer than what they say.
+    const heard = this.heard = new Map();
     try {
       for await (const page of this.pages()) {
         for (const one of page.data) { fresh.set(one.id, one); if (first) this.byId.set(one.id, one); }
         if (first) this.tell();
       }
       if (this.state === "ended") return;
+      for (const [id, one] of heard) if (one) fresh.set(id, one); else fresh.delete(id);
       this.byId = fresh;
       this.state = "whole";
     } catch (error) {
@@ -48,6 +51,7 @@ export class Pauses {
       this.state = "failed";
       this.error = error;
     }
+    this.heard = null;
     this.isBusy = false;
     this.loadedAt = Date.now();
     this.tell();
@@ -64,7 +68,8 @@ export class Pauses {
     } while (cursor);
   }
 
-  drop(id) { if (this.byId.delete(id)) this.tell(); }
+  put(id, one) { this.heard?.set(id, one); this.byId.set(id, one); this.tell(); }
+  drop(id) { this.heard?.set(id, null); if (this.byId.delete(id)) this.tell(); }
 
   hear(event) {
     if (event.event === "x-resumed") { this.load(); return; }
@@ -72,7 +77,7 @@ export class Pauses {
     if (!id) return;
     if (["task.input_required", "task.auth_required"].includes(event.event)) {
       this.app.client.get(`/v1/x-pauses/${at(id)}`).then((pause) => {
-        if (pause.status === "asleep" && (!this.query.includes("person") || pause.asks_person)) { this.byId.set(id, pause); this.tell(); }
+        if (pause.status === "asleep" && (!this.query.includes("person") || pause.asks_person)) this.put(id, pause);
       }).catch(() => {});
     } else if (["task.status_changed", "task.completed", "task.failed", "task.canceled"].includes(event.event)) this.drop(id);
   }
