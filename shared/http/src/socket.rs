@@ -35,7 +35,9 @@ use dormouse_api::{Actor, StreamItem};
 use dormouse_json::ReadError;
 use dormouse_protocol::id::{EventId, PermissionRequestId, SessionId, TaskId};
 use dormouse_protocol::operation::Paging;
-use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER, one_of};
+use dormouse_protocol::request::{
+    IDEMPOTENCY_HEADER, IdempotencyKey, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER, one_of,
+};
 use dormouse_protocol::{Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -257,6 +259,8 @@ impl Socket {
         headers.push(("content-type".to_owned(), "application/json".to_owned()));
         if let Some(key) = frame.get("idempotency_key") {
             let key = key.as_str().ok_or_else(|| ProtocolError::invalid("idempotency_key", "expected text"))?;
+            // What no header can hold is not sent to another server, and its sender must not think that it may have been.
+            IdempotencyKey::read(Some(key))?;
             headers.push((IDEMPOTENCY_HEADER.to_ascii_lowercase(), key.to_owned()));
         }
         let (method, query) = ("POST".to_owned(), String::new());

@@ -522,5 +522,8 @@ async fn commands_go_to_the_server_that_may_write() {
     let count = fetch.requests().len();
     let answer = held.said(&json!({ "type": "cancel", "task_id": ".." })).await.unwrap();
     assert_eq!((&answer["status"], fetch.requests().len()), (&json!(404), count));
+    // A key that no header can hold.
+    let answer = held.said(&json!({ "type": "cancel", "idempotency_key": "a\nb" })).await.unwrap();
+    assert_eq!((&answer["status"], fetch.requests().len()), (&json!(400), count));
     assert!(held.world.desk.calls.lock().unwrap().is_empty(), "it serves no command itself");
 }
