@@ -195,6 +195,25 @@ export async function states(shipped) {
     equal(kept, ["task_late", "task_stays"], "what the list holds");
   });
 
+  await check("many events have the list of sessions asked for again, and once at a time", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const asked = await page.evaluate(async () => {
+      const { sessionsView } = await import("/console/sessions.js");
+      const rest = (time) => new Promise((done) => setTimeout(done, time));
+      let hear; let asks = 0; let now = 0; let most = 0;
+      const client = { async* pages() { asks += 1; now += 1; most = Math.max(most, now); await rest(2500); now -= 1; yield { data: [], page: { has_more: false } }; } };
+      const view = sessionsView({ client, live: { on: (listener) => { hear = listener; return () => {}; } } });
+      const events = setInterval(() => hear({ event: "task.started" }), 100);
+      await rest(7000);
+      clearInterval(events);
+      view.leave();
+      return [asks, most];
+    });
+    equal(asked, [2, 1], "how often it is asked for in 7 seconds, and how often at a time");
+  });
+
   await check("sleep is drawn to scale", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/inbox");

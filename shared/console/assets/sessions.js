@@ -12,7 +12,7 @@ export function sessionsView(app) {
     name: "Sessions", height: () => 62, key: (one) => one.id,
     draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, brief(one.summary ?? named(one.persona_id), 120)), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
   });
-  let items = []; let left = false; let whole = false;
+  let items = []; let left = false; let whole = false; let timer = null; let isBusy = false; let isOld = false;
   const draw = () => {
     if (left) return;
     if (items.length === 0 && whole) {
@@ -23,6 +23,9 @@ export function sessionsView(app) {
     list.set(items);
   };
   const load = async () => {
+    if (isBusy) { isOld = true; return; }
+    isBusy = true;
+    isOld = false;
     try {
       const found = [];
       for await (const page of app.client.pages("/v1/sessions?limit=200", { most: 50 })) {
@@ -32,12 +35,20 @@ export function sessionsView(app) {
         draw();
         if (left) return;
       }
+      items = found;
       whole = true;
       draw();
     } catch (error) { if (!left) put(node, h("h1", {}, "Sessions"), trouble(error, load)); }
+    isBusy = false;
+    if (isOld) later();
   };
-  let timer;
-  const stop = app.live.on((event) => { if (/^(session|task)\.|^x-/.test(event.event)) { clearTimeout(timer); timer = setTimeout(load, 1500); } });
+  // All of it is asked for again, which many events must not do many times: the longer the list, the less often.
+  const later = () => {
+    isOld = true;
+    if (left || isBusy || timer) return;
+    timer = setTimeout(() => { timer = null; if (document.hidden) later(); else load(); }, items.length < 200 ? 1500 : items.length < 3000 ? 20000 : 60000);
+  };
+  const stop = app.live.on((event) => { if (/^(session|task)\.|^x-/.test(event.event)) later(); });
   load();
   return { title: "Sessions", node, list, keys: { j: () => list.step(1), k: () => list.step(-1) }, leave: () => { left = true; stop(); clearTimeout(timer); list.watch.disconnect(); } };
 }
