@@ -42,10 +42,26 @@ struct Agenda {
     order: BTreeSet<(Timestamp, PauseKey)>,
     /// Instant at which each of them falls due.
     entries: BTreeMap<PauseKey, Timestamp>,
+    /// Those that fell due and are being carried. The index has them until their invocations have moved on.
+    under_way: BTreeSet<(PauseKey, Timestamp)>,
 }
 
 /// An invocation, and which of its pauses. It has one deadline at a time.
 type PauseKey = (InvocationId, u64);
+
+/// A wake-up that is being carried, until this is dropped. However often the index is read meanwhile, it is carried once: one that
+/// fails for an hour would have a crowd of others beside it, each with attempts of its own.
+struct WakeupUnderWay {
+    scheduler: LocalScheduler,
+    pause: PauseKey,
+    at: Timestamp,
+}
+
+impl Drop for WakeupUnderWay {
+    fn drop(&mut self) {
+        self.scheduler.agenda().under_way.remove(&(self.pause.clone(), self.at));
+    }
+}
 
 impl fmt::Debug for LocalScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,9 +106,9 @@ impl LocalScheduler {
                 };
                 read_at = self.0.clock.monotonic() + again;
             }
-            for (pause, at) in self.agenda().take_due(self.0.clock.now()) {
+            for wakeup in self.take_due() {
                 let dispatcher = dispatcher.clone();
-                tokio::spawn(async move { fire(&pause, at, &dispatcher).await });
+                tokio::spawn(async move { fire(&wakeup, &dispatcher).await });
             }
             let left = read_at.saturating_sub(self.0.clock.monotonic());
             let pause = self.until_next().min(left);
@@ -123,6 +139,12 @@ impl LocalScheduler {
         }
     }
 
+    /// What is due now.
+    fn take_due(&self) -> Vec<WakeupUnderWay> {
+        let due = self.agenda().take_due(self.0.clock.now());
+        due.into_iter().map(|(pause, at)| WakeupUnderWay { scheduler: self.clone(), pause, at }).collect()
+    }
+
     fn is_soon(&self, at: Timestamp) -> bool {
         at <= self.0.clock.now() + AHEAD
     }
@@ -139,7 +161,8 @@ impl LocalScheduler {
 }
 
 /// Fires a wake-up. After each outcome the row stays until the invocation has moved on, and the sweep comes by.
-async fn fire((invocation_id, generation): &PauseKey, at: Timestamp, dispatcher: &Dispatcher) {
+async fn fire(due: &WakeupUnderWay, dispatcher: &Dispatcher) {
+    let WakeupUnderWay { pause: (invocation_id, generation), at, .. } = due;
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
     match dispatcher.carry(&Lane::House, &Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
         DeliveryResult::Delivered | DeliveryResult::Interrupted => {}
@@ -154,6 +177,9 @@ async fn fire((invocation_id, generation): &PauseKey, at: Timestamp, dispatcher:
 
 impl Agenda {
     fn insert(&mut self, pause: PauseKey, at: Timestamp) {
+        if self.under_way.contains(&(pause.clone(), at)) {
+            return;
+        }
         if let Some(before) = self.entries.insert(pause.clone(), at) {
             self.order.remove(&(before, pause.clone()));
         }
@@ -171,6 +197,7 @@ impl Agenda {
         let mut due = Vec::new();
         while let Some((at, pause)) = self.order.first().cloned().filter(|(at, _)| *at <= now) {
             self.remove(&pause, at);
+            self.under_way.insert((pause.clone(), at));
             due.push((pause, at));
         }
         due
@@ -224,6 +251,23 @@ mod tests {
         tokio::spawn(scheduler.run(store, dispatcher(&functions, &shutdown)));
         let wakeup = json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}});
         assert_eq!(taken(&functions).await, [wakeup]);
+    }
+
+    #[test]
+    fn what_is_being_carried_is_carried_once_however_often_the_index_is_read() {
+        let scheduler = scheduler();
+        let (pause, at) = ((InvocationId::from("a"), 1), Timestamp::UNIX_EPOCH);
+        scheduler.agenda().insert(pause.clone(), at);
+        let carried = scheduler.take_due();
+        assert_eq!(carried.len(), 1);
+        scheduler.agenda().insert(pause.clone(), at);
+        assert!(scheduler.take_due().is_empty(), "the index has it still");
+        scheduler.agenda().insert(pause.clone(), at + SignedDuration::from_secs(9));
+        assert_eq!(scheduler.take_due().len(), 1, "its next deadline is another one");
+        drop(carried);
+        scheduler.agenda().insert(pause, at);
+        assert_eq!(scheduler.take_due().len(), 1, "it was carried in vain, and is looked at again");
+        assert!(scheduler.agenda().under_way.is_empty());
     }
 
     #[test]
