@@ -302,6 +302,31 @@ fn the_development_key_stays_on_this_machine() {
 }
 
 #[test]
+fn whoever_follows_a_server_that_is_not_there_or_refuses_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    // Nothing listens there any more.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("http://{nobody}");
+    let said = complaint(&["tail", "--url", &nobody, "--key", "k"], &data);
+    assert!(said.contains("cannot be reached"), "{said}");
+
+    let mut follower = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    follower.args(["mirror", "--url", &nobody, "--key", "k", "--into"]).arg(place.path().join("one.db"));
+    let mut follower = follower.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(follower.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    assert!(said.contains("is tried again") && said.contains("cannot be reached"), "{said}");
+
+    let _dev = Dev::start(&data, &[]);
+    let other = place.path().join("other.db");
+    let said = complaint(&["mirror", "--key", "dm_of_nobody", "--into", other.to_str().unwrap()], &data);
+    assert!(said.starts_with("error: ") && !said.contains("tried again"), "{said}");
+}
+
+#[test]
 fn the_end_does_not_wait_for_those_who_do_not_hang_up() {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");

@@ -90,11 +90,18 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
     }
     let client = Client::open(&asked.server)?;
     let mirror = Mirror::open(&asked.into, workspace.unwrap_or(EVERYTHING))?;
+    let caught_up = catch_up(&client, &mirror, workspace).await;
     if asked.once {
-        if catch_up(&client, &mirror, workspace).await? {
+        if caught_up? {
             writeln!(io::stdout(), "{}: {ANEW}", asked.into.display())?;
         }
         return Ok(());
+    }
+    // A key that is refused, or a workspace that is not there, would be asked for in vain for ever.
+    if let Err(MirrorFailure::Talk(error)) = caught_up
+        && !error.is_transient()
+    {
+        return Err(error.into());
     }
     drop(mirror);
     follow(&client, &asked.into, workspace, None).await;
@@ -117,10 +124,11 @@ pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf, history: FolderH
 }
 
 /// Follows for ever, or where it is the `history` of a folder until no server is there. What goes wrong is noted in the
-/// mirror, and tried again.
+/// mirror, and tried again; of a command, which has no log, it is told once, and that it goes on.
 async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: Option<&FolderHistory>) {
     let mut pause = EVERY;
     let mut open: Option<Mirror> = None;
+    let mut is_told = false;
     loop {
         let is_wanted = match history {
             Some(history) => history.is_mirrored().await,
@@ -134,6 +142,9 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
         match round(client, into, workspace, &mut open).await {
             Ok(()) => {
                 pause = EVERY;
+                if std::mem::take(&mut is_told) {
+                    tell("the mirror goes on");
+                }
                 if let Some(mirror) = &open {
                     listen(client, mirror, workspace).await;
                 }
@@ -142,6 +153,9 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
             Err(error) => {
                 let message = error.to_string();
                 tracing::warn!(error = message, again_in = ?pause, "the history mirror does not go on");
+                if history.is_none() && !std::mem::replace(&mut is_told, true) {
+                    tell(&format!("the mirror does not go on, and is tried again until Ctrl-C: {message}"));
+                }
                 // Where it cannot be written to either, the log has said so.
                 let _ = open.take().map(|mirror| mirror.note(&plain(&message)));
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -149,6 +163,12 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Tells whoever started the command.
+fn tell(text: &str) {
+    // Without an error stream there is no reader.
+    let _ = writeln!(io::stderr(), "note: {}", plain(text));
 }
 
 async fn round(

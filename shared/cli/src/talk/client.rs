@@ -1,6 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, VERSION_HEADER};
@@ -19,7 +20,7 @@ use crate::inspect::InspectError;
 /// Address at which `dormouse dev` listens by default.
 const USUAL: &str = "http://127.0.0.1:8787";
 /// Number of attempts at a request that finds no server, or a busy one.
-const ATTEMPTS: u32 = 4;
+pub(super) const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const TIME_TO_CONNECT: Duration = Duration::from_secs(10);
 const TIME_TO_ANSWER: Duration = Duration::from_secs(40);
@@ -71,7 +72,7 @@ pub(crate) enum TalkError {
 
 impl TalkError {
     /// True if the same request may succeed later.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } | Self::Unreadable { status } => {
@@ -135,6 +136,8 @@ pub(crate) struct Client {
     http: reqwest::Client,
     url: String,
     key: String,
+    /// True once it has answered anything.
+    was_there: AtomicBool,
 }
 
 /// Number of elements of a page that is asked for.
@@ -178,7 +181,12 @@ impl Client {
         let http = reqwest::Client::builder().connect_timeout(TIME_TO_CONNECT).redirect(Policy::none());
         let http = if is_here { http.no_proxy() } else { http };
         let http = http.build().map_err(|error| TalkError::Unusable(error.to_string()))?;
-        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), key })
+        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), key, was_there: AtomicBool::new(false) })
+    }
+
+    /// True if the server has answered anything so far.
+    pub(super) fn was_there(&self) -> bool {
+        self.was_there.load(Ordering::Relaxed)
     }
 
     /// The address of the server.
@@ -252,6 +260,7 @@ impl Client {
             true => TalkError::Unusable(error.to_string()),
             false => self.unreachable(&reason(&error)),
         })?;
+        self.was_there.store(true, Ordering::Relaxed);
         match response.status() {
             StatusCode::OK | StatusCode::CREATED | StatusCode::ACCEPTED => Ok(response),
             status if status.is_redirection() => Err(TalkError::Elsewhere { status: status.as_u16() }),

@@ -1,4 +1,4 @@
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use dormouse_protocol::sse::{ERROR, Reader};
@@ -6,7 +6,8 @@ use dormouse_protocol::{ErrorResponse, Event};
 use reqwest::Response;
 use tokio::time::{sleep, timeout};
 
-use super::client::{Client, TalkError, refusal};
+use super::client::{ATTEMPTS, Client, TalkError, refusal};
+use crate::terminal::plain;
 
 /// Longest silence of a stream that has begun: heartbeats come more often than every 30 seconds.
 const SILENCE: Duration = Duration::from_secs(65);
@@ -22,7 +23,8 @@ enum ConnectionEnd {
 }
 
 /// Reports every event of the stream at `path` behind `after`, once and in order, until `tell` reports that it is
-/// enough. Takes the stream up again whenever it ends.
+/// enough. Takes the stream up again whenever it ends; where that takes several attempts, whoever waits is told why. A server
+/// that was never there is given up after as many attempts as other requests have.
 pub(super) async fn follow(
     client: &Client,
     path: &str,
@@ -30,16 +32,30 @@ pub(super) async fn follow(
     mut tell: impl FnMut(&Event) -> io::Result<bool>,
 ) -> Result<(), TalkError> {
     let mut pause = FIRST_PAUSE;
+    let mut failures = 0;
     loop {
         let cursor = after.clone();
         let cut = match client.stream(path, after.as_deref()).await {
-            Ok(response) => read(response, &mut after, &mut tell).await,
+            Ok(response) => {
+                failures = 0;
+                read(response, &mut after, &mut tell).await
+            }
             Err(error) => Err(error),
         };
         match cut {
             Ok(ConnectionEnd::Enough) => return Ok(()),
             Ok(ConnectionEnd::Again) => {}
-            Err(error) if error.is_transient() => {}
+            Err(error) if error.is_transient() => {
+                failures += 1;
+                if failures == ATTEMPTS && !client.was_there() {
+                    return Err(error);
+                }
+                if failures == ATTEMPTS {
+                    let told = plain(&format!("note: the connection is tried again until Ctrl-C: {error}"));
+                    // Without an error stream there is no reader.
+                    let _ = writeln!(io::stderr(), "{told}");
+                }
+            }
             Err(error) => return Err(error),
         }
         pause = if after == cursor { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
