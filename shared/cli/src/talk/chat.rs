@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_http::Authorization;
-use dormouse_local::{DevOptions, ServedAt, serve};
+use dormouse_local::{DevError, DevOptions, FolderError, ServedAt, serve};
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, SubmitTaskRequest, Task, TaskMessageKind,
 };
@@ -29,7 +29,7 @@ use super::show::{TOOLS_MISSING, missing_in};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
 use crate::inspect::{asked_of, moment};
-use crate::terminal::plain;
+use crate::terminal::{plain, quoted};
 
 /// Talk with an agent of a folder: its text as it comes, its calls of tools in a line each, its questions in place.
 #[derive(Debug, clap::Args)]
@@ -89,9 +89,21 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let _ = end.send(());
     match serving.await {
         Ok(Ok(())) => outcome,
-        Ok(Err(error)) => Err(TalkError::Unusable(error.to_string())),
-        Err(error) => Err(TalkError::Unusable(error.to_string())),
+        Ok(Err(error)) => Err(not_served(&error, &agent)),
+        Err(error) => Err(TalkError::NotServed(error.to_string())),
     }
+}
+
+/// Why there is no conversation with `agent`.
+fn not_served(error: &DevError, agent: &str) -> TalkError {
+    let DevError::Folder(FolderError::Taken { path, pid }) = error else {
+        return TalkError::NotServed(error.to_string());
+    };
+    TalkError::NotServed(format!(
+        "process {pid} has this workspace already: end that `dormouse chat` or `dormouse dev`, or talk with the agents that a \
+         `dormouse dev` serves: dormouse send --data {} --persona {agent} --follow 'Hello'",
+        quoted(&path.to_string_lossy())
+    ))
 }
 
 async fn converse(

@@ -62,6 +62,8 @@ pub(crate) enum TalkError {
     AnotherQuestion,
     #[error("task {task} waits for nothing: it is {status}")]
     WaitsForNothing { task: String, status: &'static str },
+    #[error("{0}")]
+    NotServed(String),
     #[error(transparent)]
     Declared(Box<crate::declared::DeclaredFailure>),
     #[error(transparent)]
@@ -89,6 +91,7 @@ impl TalkError {
             | Self::ByItsKey
             | Self::AnotherQuestion
             | Self::WaitsForNothing { .. }
+            | Self::NotServed(_)
             | Self::Declared(_)
             | Self::Inspect(_)
             | Self::Io(_) => false,
@@ -124,6 +127,7 @@ impl TalkError {
             | Self::ByItsKey
             | Self::AnotherQuestion
             | Self::WaitsForNothing { .. }
+            | Self::NotServed(_)
             | Self::Declared(_)
             | Self::Io(_) => ExitCode::FAILURE,
         }

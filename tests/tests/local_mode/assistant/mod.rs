@@ -572,6 +572,10 @@ async fn a_conversation_in_the_terminal_is_kept() {
     tokio::task::block_in_place(|| {
         let mut terminal = Terminal::open(&assistant, &[]);
         terminal.shows(&["> "]);
+        let second = world::command(&["chat", &assistant.folder()]);
+        let told = String::from_utf8_lossy(&second.stderr);
+        assert_eq!(second.status.code(), Some(1), "{told}");
+        assert!(told.contains("error: process ") && told.contains("has this workspace already"), "{told}");
         terminal.say("hello");
         terminal.shows(&["You said: hello"]);
         terminal.say("book blue");
