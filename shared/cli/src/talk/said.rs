@@ -110,6 +110,9 @@ pub(super) fn fields_of(kind: &str, line: &str) -> Result<Map, NoAnswer> {
 /// The reason for which there is none.
 pub(super) fn typed_object(line: &str) -> Result<Map, NoAnswer> {
     let line = line.trim();
+    if line.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(NoAnswer::wrong("a letter of it came as half of one: type it again"));
+    }
     match object_of(line) {
         Ok(fields) => Ok(fields),
         Err(_) if line.starts_with('{') && line.contains(CURLY) => {
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(answer("uncertain_effect", "repeat it"), Some(json!({ "decision": "repeat" })));
         assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
         assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
-        for slip in [".", "!", ", {\"a\": 1}", r#"{"a": 1, "a": 2}"#] {
+        for slip in [".", "!", ", {\"a\": 1}", r#"{"a": 1, "a": 2}"#, "{\"a\": \"caf\u{fffd}\"}"] {
             assert_eq!(answer("tool_input", slip), None, "{slip}");
         }
     }

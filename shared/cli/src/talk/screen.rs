@@ -43,9 +43,20 @@ impl InputLines {
         let (send, lines) = mpsc::channel(if are_typed { MOST_TYPED } else { 1 });
         let (input, open) = watch::channel(());
         std::thread::spawn(move || {
-            for line in io::stdin().lock().lines() {
+            let mut stdin = io::stdin().lock();
+            loop {
+                let mut bytes = Vec::new();
+                let (line, is_last) = match stdin.read_until(b'\n', &mut bytes) {
+                    Ok(0) => break,
+                    Ok(_) => (line_of(bytes, are_typed), false),
+                    // A terminal that is gone would say so for ever.
+                    Err(error) => (Err(error), true),
+                };
                 if send.blocking_send(line).is_err() {
                     return;
+                }
+                if is_last {
+                    break;
                 }
             }
             drop(input);
@@ -86,6 +97,19 @@ impl InputLines {
             line = self.lines.recv() => Ok(line.transpose()?.map_or(Typed::End, Typed::Line)),
             interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Typed::Interrupted),
         }
+    }
+}
+
+/// The line that `bytes` are. A terminal that does not know how long letters are leaves half of one behind when it is taken back:
+/// what a person types is read all the same, and that half is marked.
+fn line_of(mut bytes: Vec<u8>, is_typed: bool) -> io::Result<String> {
+    if bytes.pop_if(|byte| *byte == b'\n').is_some() {
+        bytes.pop_if(|byte| *byte == b'\r');
+    }
+    match String::from_utf8(bytes) {
+        Ok(line) => Ok(line),
+        Err(error) if is_typed => Ok(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Err(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the input is no UTF-8")),
     }
 }
 
@@ -371,6 +395,15 @@ mod tests {
     #[test]
     fn what_comes_from_a_model_moves_no_cursor() {
         assert_eq!(screened("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
+    }
+
+    #[test]
+    fn half_a_letter_that_a_terminal_left_ends_no_conversation() {
+        let typed = |bytes: &[u8]| line_of(bytes.to_vec(), true).expect("a line");
+        assert_eq!(typed(b"caf\xc3\n"), "caf\u{fffd}");
+        assert_eq!((typed(b"hi\r\n"), typed(b"no end"), typed(b"\n")), ("hi".into(), "no end".into(), String::new()));
+        let refused = line_of(b"caf\xc3\n".to_vec(), false).expect_err("a file may be in another encoding");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
