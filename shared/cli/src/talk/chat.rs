@@ -139,7 +139,7 @@ async fn converse(
         }
         sent = Sent::Ended(TalkOutcome::Fine);
         screen.prompt("> ");
-        let Typed::Line(line) = person.lines.next().await? else { break };
+        let Typed::Line(line) = person.lines.message(screen).await? else { break };
         match line.trim() {
             "" => {}
             "/help" => screen.line(COMMANDS),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::DeltaKind;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use crate::terminal::plain;
 
@@ -27,9 +28,22 @@ pub(super) enum Typed {
 /// The most lines of a person that wait to be taken.
 const MOST_TYPED: usize = 1024;
 
+/// Time within which the next line of a text comes that is pasted. Nobody types as fast.
+const PASTED: Duration = Duration::from_millis(50);
+
+/// A line, and when it was read.
+struct InputLine {
+    at: Instant,
+    text: String,
+}
+
 /// Lines of the standard input, read beside everything else.
 pub(super) struct InputLines {
-    lines: mpsc::Receiver<io::Result<String>>,
+    lines: mpsc::Receiver<io::Result<InputLine>>,
+    /// One that was looked at and is to be taken next.
+    ahead: Option<InputLine>,
+    /// When the line was read that was taken last.
+    taken_at: Instant,
     /// Closed with the input.
     open: watch::Receiver<()>,
     /// True if a person types them. A script's lines are answers in their order, whenever they were written.
@@ -52,7 +66,7 @@ impl InputLines {
                     // A terminal that is gone would say so for ever.
                     Err(error) => (Err(error), true),
                 };
-                if send.blocking_send(line).is_err() {
+                if send.blocking_send(line.map(|text| InputLine { at: Instant::now(), text })).is_err() {
                     return;
                 }
                 if is_last {
@@ -61,7 +75,7 @@ impl InputLines {
             }
             drop(input);
         });
-        Self { lines, open, are_typed }
+        Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed }
     }
 
     /// Leaves out what a person has typed before the question was there that is asked now, and says so: it is no answer to what
@@ -74,11 +88,11 @@ impl InputLines {
 
     /// The lines that a person has typed and that nobody has taken; they are taken with this.
     fn early(&mut self) -> Vec<String> {
-        let mut early = Vec::new();
+        let mut early: Vec<String> = self.ahead.take().map(|line| line.text).into_iter().collect();
         while self.are_typed
             && let Ok(Ok(line)) = self.lines.try_recv()
         {
-            early.push(line);
+            early.push(line.text);
         }
         early.retain(|line| !line.trim().is_empty());
         early
@@ -93,10 +107,56 @@ impl InputLines {
     }
 
     pub(super) async fn next(&mut self) -> io::Result<Typed> {
-        tokio::select! {
-            line = self.lines.recv() => Ok(line.transpose()?.map_or(Typed::End, Typed::Line)),
-            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Typed::Interrupted),
+        if let Some(line) = self.ahead.take() {
+            return Ok(self.taken(line));
         }
+        let line = tokio::select! {
+            line = self.lines.recv() => line.transpose()?,
+            interrupted = tokio::signal::ctrl_c() => return interrupted.map(|()| Typed::Interrupted),
+        };
+        Ok(line.map_or(Typed::End, |line| self.taken(line)))
+    }
+
+    /// What a person says next. Lines that come at once are pasted: they are one message, which Enter ends, since the last of them
+    /// often comes with that. Ctrl-C drops them.
+    pub(super) async fn message(&mut self, screen: &Screen) -> io::Result<Typed> {
+        let first = match self.next().await? {
+            Typed::Line(line) if !line.trim().is_empty() => line,
+            typed @ (Typed::Line(_) | Typed::End | Typed::Interrupted) => return Ok(typed),
+        };
+        let mut lines = vec![first];
+        while let Some(line) = self.pasted().await? {
+            lines.push(line);
+        }
+        if lines.len() > 1 {
+            screen.prompt(&format!("{} lines; Enter sends them as one message, Ctrl-C drops them > ", lines.len()));
+            match self.next().await? {
+                Typed::Line(last) => lines.push(last),
+                Typed::Interrupted => return Ok(Typed::Line(String::new())),
+                Typed::End => return Ok(Typed::End),
+            }
+        }
+        Ok(Typed::Line(lines.join("\n")))
+    }
+
+    /// The next line, where it came right behind the one that was taken last.
+    async fn pasted(&mut self) -> io::Result<Option<String>> {
+        if !self.are_typed {
+            return Ok(None);
+        }
+        let Ok(Some(line)) = timeout(PASTED, self.lines.recv()).await else { return Ok(None) };
+        let line = line?;
+        if line.at.saturating_duration_since(self.taken_at) < PASTED {
+            self.taken_at = line.at;
+            return Ok(Some(line.text));
+        }
+        self.ahead = Some(line);
+        Ok(None)
+    }
+
+    fn taken(&mut self, line: InputLine) -> Typed {
+        self.taken_at = line.at;
+        Typed::Line(line.text)
     }
 }
 
@@ -408,20 +468,38 @@ mod tests {
 
     #[test]
     fn what_was_typed_before_a_question_is_no_answer_to_it_and_what_a_script_wrote_is() {
-        let lines = |are_typed: bool| {
-            let (send, lines) = mpsc::channel(4);
-            for line in ["y", " ", "also this"] {
-                send.try_send(Ok(line.to_owned())).expect("there is room");
-            }
-            let (_, open) = watch::channel(());
-            InputLines { lines, open, are_typed }
-        };
+        let lines = |are_typed: bool| InputLines { are_typed, ..lines(&[(0, "y"), (1, " "), (2, "also this")]) };
         let mut typed = lines(true);
         assert_eq!(typed.early(), ["y", "also this"]);
         assert!(typed.lines.try_recv().is_err(), "nothing is left to answer with");
         let mut written = lines(false);
         assert_eq!(written.early(), [] as [&str; 0]);
-        assert!(matches!(written.lines.try_recv(), Ok(Ok(line)) if line == "y"));
+        assert!(matches!(written.lines.try_recv(), Ok(Ok(line)) if line.text == "y"));
+    }
+
+    /// Lines of a person, each read so many milliseconds after the first.
+    fn lines(typed: &[(u64, &str)]) -> InputLines {
+        let (send, lines) = mpsc::channel(8);
+        let began = Instant::now();
+        for (millis, text) in typed {
+            let line = InputLine { at: began + Duration::from_millis(*millis), text: (*text).to_owned() };
+            send.try_send(Ok(line)).expect("there is room");
+        }
+        let (_, open) = watch::channel(());
+        InputLines { lines, ahead: None, taken_at: began, open, are_typed: true }
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_pasted_are_one_message_and_those_that_are_typed_are_several() {
+        let mut lines =
+            lines(&[(0, "one"), (900, "a"), (901, "  b"), (902, "c"), (2_000, "d"), (4_000, ""), (6_000, "last")]);
+        let screen = Screen::default();
+        let mut said = Vec::new();
+        while let Typed::Line(line) = lines.message(&screen).await.expect("it is read") {
+            said.push(line);
+        }
+        assert_eq!(said, ["one", "a\n  b\nc\nd", "", "last"], "the last line of a paste comes with Enter");
+        assert!(lines.early().is_empty());
     }
 
     const TASK: &str = "task-1";
