@@ -443,9 +443,10 @@ fn styled(text: &str) -> String {
     [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
 }
 
-/// `text` with its lines, and nothing that a terminal obeys.
+/// `text` with its lines and tabs, which code has, and nothing else that a terminal obeys.
 fn screened(text: &str) -> String {
-    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+    let line = |line: &str| line.split('\t').map(plain).collect::<Vec<_>>().join("\t");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -455,6 +456,7 @@ mod tests {
     #[test]
     fn what_comes_from_a_model_moves_no_cursor() {
         assert_eq!(screened("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
+        assert_eq!(screened("all:\n\tgo build\r"), "all:\n\tgo build\\r");
     }
 
     #[test]
