@@ -1,10 +1,12 @@
 //! At-least-once delivery: an input is carried to its function until that took it.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_harness::WORK;
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::Clock;
 use serde_json::Value;
@@ -53,6 +55,47 @@ pub(crate) enum Job {
     Wakeup(Value),
 }
 
+impl Job {
+    /// The call that it is, where a sweep makes it.
+    fn swept(&self) -> Option<String> {
+        let Self::Wakeup(input) = self else { return None };
+        let call = &input["detail"];
+        (input["detail-type"] == WORK && call["swept"] == true).then(|| call.to_string())
+    }
+}
+
+/// Calls of sweeps that are under way. Sweeps call every few seconds for as long as work waits: where it waits for its turn here,
+/// it would wait with as many calls as there are sweeps until then.
+#[derive(Clone, Default)]
+struct SweptCalls(Arc<Mutex<BTreeSet<String>>>);
+
+/// A job that is carried, until this is dropped.
+struct CarriedJob {
+    calls: SweptCalls,
+    swept: Option<String>,
+}
+
+impl SweptCalls {
+    /// `None` where `job` is the call of a sweep that is under way already.
+    fn begin(&self, job: &Job) -> Option<CarriedJob> {
+        let swept = job.swept();
+        let is_new = swept.as_ref().is_none_or(|call| self.calls().insert(call.clone()));
+        is_new.then(|| CarriedJob { calls: self.clone(), swept })
+    }
+
+    fn calls(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CarriedJob {
+    fn drop(&mut self) {
+        if let Some(call) = &self.swept {
+            self.calls.calls().remove(call);
+        }
+    }
+}
+
 /// Result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryResult {
@@ -71,6 +114,7 @@ pub(crate) struct Dispatcher {
     permits: Turns,
     processor: Turns,
     running: RunningGuard,
+    swept: SweptCalls,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -88,7 +132,7 @@ impl Dispatcher {
         running: RunningGuard,
     ) -> Self {
         let permits = Turns::new(AT_ONCE, OF_LANE, clock.clone());
-        Self { functions, clock, permits, processor, running }
+        Self { functions, clock, permits, processor, running, swept: SweptCalls::default() }
     }
 
     pub(crate) fn running(&self) -> &RunningGuard {
@@ -101,6 +145,8 @@ impl Dispatcher {
 
     /// Tries until the function took it, with longer and longer waits in between. It is one of the jobs of `lane`.
     pub(crate) async fn carry(&self, lane: &Lane, job: &Job) -> DeliveryResult {
+        // What is carried already is on its way.
+        let Some(_carried) = self.swept.begin(job) else { return DeliveryResult::Delivered };
         let mut wait = FIRST_WAIT;
         for attempt in 1..=MOST_ATTEMPTS {
             match self.attempt(lane, job).await {
@@ -188,6 +234,28 @@ pub(crate) mod tests {
     pub(crate) fn dispatcher(functions: &Arc<Flaky>, shutdown: &Shutdown) -> Arc<Dispatcher> {
         let clock: Arc<dyn Clock> = Arc::new(dormouse_system::SystemClock::default());
         Arc::new(Dispatcher::new(functions.clone(), Turns::of_processor(clock.clone()), clock, shutdown.running()))
+    }
+
+    #[tokio::test]
+    async fn work_that_waits_is_carried_once_however_often_sweeps_call_for_it() {
+        let functions = Arc::new(Flaky::default());
+        let shutdown = Shutdown::new();
+        let dispatcher = dispatcher(&functions, &shutdown);
+        let call = |swept: bool| {
+            let detail = json!({ "invocation_id": "i1", "swept": swept });
+            Job::Wakeup(json!({ "source": "dormouse", "detail-type": WORK, "detail": detail }))
+        };
+        let twice = async |job: Job| {
+            // The first attempt fails, so that the second call comes while it is under way.
+            functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
+            let both = (dispatcher.carry(&Lane::House, &job), dispatcher.carry(&Lane::House, &job));
+            let carried = futures::future::join(both.0, both.1).await;
+            assert_eq!(carried, (DeliveryResult::Delivered, DeliveryResult::Delivered));
+            std::mem::take(&mut *functions.taken.lock().expect("a lock")).len()
+        };
+        assert_eq!(twice(call(true)).await, 1);
+        assert_eq!(twice(call(true)).await, 1, "the next sweep finds it undone, and calls again");
+        assert_eq!(twice(call(false)).await, 2, "one that calls once for new work is always heard");
     }
 
     #[tokio::test]
