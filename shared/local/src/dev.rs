@@ -361,6 +361,8 @@ async fn run(
             "observers did not take every event before the process ended; the rest is lost"
         );
     }
+    // Another process may listen there from now on.
+    folder.note_address("")?;
     if let Some(store) = Arc::into_inner(store) {
         store.stop().await?;
     }

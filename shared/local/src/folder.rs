@@ -12,8 +12,8 @@ use uuid::Uuid;
 use crate::receipts::RECEIPT_RING;
 use crate::store;
 
-/// File with the address at which the process listens that has the folder; empty while it starts. It is there from when
-/// everything of a folder was made.
+/// File with the address at which the process listens that has the folder; empty while it starts, after its end, and while a
+/// command has the folder. It is there from when everything of a folder was made.
 const ADDRESS: &str = "address";
 const LOCK: &str = "lock";
 const STORE_KEY: &str = "store-key";
@@ -37,7 +37,8 @@ const SHORTEST: usize = 32;
 pub(crate) struct DataFolder {
     path: PathBuf,
     was_complete: bool,
-    _lock: Option<File>,
+    /// Held until it is dropped.
+    lock: Option<File>,
 }
 
 /// Reason for which a data folder cannot be used.
@@ -54,6 +55,9 @@ pub enum FolderError {
         /// The other process.
         pid: String,
     },
+    /// Commands look into it.
+    #[error("other commands look into the data folder {}: try again when they are done", .0.display())]
+    LookedInto(PathBuf),
     /// It is no data folder.
     #[error(
         "there is nothing of Dormouse in {}: name the folder that `dormouse dev` has with --data, or a table with --table",
@@ -114,7 +118,7 @@ impl DataFolder {
             fs::write(path.join(".gitignore"), "*\n").map_err(failed)?;
         }
         let was_complete = path.join(ADDRESS).exists();
-        let folder = Self { path: path.to_owned(), was_complete, _lock: Some(lock) };
+        let folder = Self { path: path.to_owned(), was_complete, lock: Some(lock) };
         if was_complete {
             // Who listens there now is not this process.
             folder.note_address("")?;
@@ -130,9 +134,27 @@ impl DataFolder {
         Self::existing(path, File::try_lock_shared)
     }
 
-    /// Takes the folder at `path`, which must be there.
+    /// Takes the folder at `path`, which must be there, when those are done who look into it. From then on nobody is sent to the
+    /// process that had it: another one may listen there, and would be given the keys.
     pub(crate) fn take(path: &Path) -> Result<Self, FolderError> {
-        Self::existing(path, File::try_lock)
+        let mut patience = PATIENCE;
+        let folder = loop {
+            match Self::existing(path, File::try_lock) {
+                Err(FolderError::Taken { .. }) if Self::look(path).is_ok() => {
+                    patience = patience.checked_sub(1).ok_or_else(|| FolderError::LookedInto(path.to_owned()))?;
+                    std::thread::sleep(NAP);
+                }
+                taken => break taken?,
+            }
+        };
+        if folder.was_complete {
+            folder.note_address("")?;
+        }
+        if folder.lock.is_some() {
+            let noted = fs::write(path.join(LOCK), std::process::id().to_string());
+            noted.map_err(|error| FolderError::Io { path: path.to_owned(), error })?;
+        }
+        Ok(folder)
     }
 
     fn existing(path: &Path, hold: impl FnOnce(&File) -> Result<(), TryLockError>) -> Result<Self, FolderError> {
@@ -147,7 +169,7 @@ impl DataFolder {
             return Err(FolderError::NotOurs(path.to_owned()));
         }
         match lock.as_mut().map_or(Ok(()), |lock| hold(lock)) {
-            Ok(()) => Ok(Self { path: path.to_owned(), was_complete, _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), was_complete, lock }),
             Err(TryLockError::WouldBlock) => Err(match &mut lock {
                 Some(lock) => taken(path, lock),
                 None => FolderError::NotOurs(path.to_owned()),
@@ -380,8 +402,25 @@ mod tests {
         assert!(DataFolder::is_taken(&path));
         drop(owner);
         let looks = (DataFolder::look(&path).expect("it is free"), DataFolder::look(&path).expect("both may"));
-        assert!(matches!(DataFolder::take(&path), Err(FolderError::Taken { .. })));
+        assert!(matches!(DataFolder::take(&path), Err(FolderError::LookedInto(_))));
         drop(looks);
         assert!(!DataFolder::is_taken(&path));
+    }
+
+    #[test]
+    fn where_a_command_has_the_folder_nobody_is_sent_to_the_process_that_had_it() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("data");
+        let killed = DataFolder::open(&path).expect("it is free");
+        killed.note_address("http://127.0.0.1:1").expect("a file");
+        fs::write(path.join(LOCK), "1").expect("a file");
+        drop(killed);
+        let taken = DataFolder::take(&path).expect("it is free");
+        assert_eq!(DataFolder::address(&path).expect("a file"), "");
+        let refused = DataFolder::look(&path).expect_err("it is taken").to_string();
+        assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+        drop(taken);
+        let again = DataFolder::open(&path).expect("it is free");
+        assert!(again.was_complete(), "nothing is made anew");
     }
 }
