@@ -387,7 +387,8 @@ fn vaults() -> Result<BTreeMap<String, Arc<dyn Secrets>>, VaultError> {
 
 /// Channels of notifications; on this machine none by e-mail.
 fn notifications() -> Result<Notifications, DevError> {
-    let Ok(text) = std::env::var(NOTIFICATIONS) else { return Ok(Notifications::default()) };
+    let text = std::env::var(NOTIFICATIONS).ok().filter(|text| !text.trim().is_empty());
+    let Some(text) = text else { return Ok(Notifications::default()) };
     let channels = Notifications::read(&text, true)?;
     if channels.has_email() {
         tracing::warn!("{NOTIFICATIONS}: e-mail is sent by deployments on AWS; here it is logged as not taken");

@@ -110,11 +110,12 @@ impl SealedVault {
         Ok(Self { path: path.into(), key })
     }
 
-    /// The file that variables name, read through `look_up`; `None` where they name none.
+    /// The file that variables name, read through `look_up`; `None` where they name none. An empty variable is a missing one.
     ///
     /// # Errors
     /// [`VaultError`] when it is named without a key, or its key cannot be had or is no secret.
     pub fn from_variables(look_up: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, VaultError> {
+        let look_up = |name: &str| look_up(name).filter(|value| !value.trim().is_empty());
         let Some(file) = look_up(FILE) else { return Ok(None) };
         let key = match (look_up(KEY), look_up(KEY_FILE)) {
             (Some(key), None) => key,
@@ -230,7 +231,8 @@ fn is_name(name: &str) -> bool {
 
 /// The key in the file at `path`, which has to be its owner's alone.
 fn key_in(path: &Path) -> Result<String, VaultError> {
-    let key = read(path)?.ok_or(VaultError::KeyMissing)?;
+    let missing = || VaultError::Io { path: path.display().to_string(), error: io::ErrorKind::NotFound.into() };
+    let key = read(path)?.ok_or_else(missing)?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -367,7 +369,10 @@ mod tests {
         let digits = key('3');
         let digits = digits.expose();
         assert!(read(&[]).expect("nothing is asked for").is_none());
-        assert!(read(&[(FILE, "f"), (KEY, digits)]).expect("a key").is_some());
+        assert!(read(&[(FILE, ""), (KEY, digits)]).expect("nothing is asked for").is_none());
+        assert!(read(&[(FILE, "f"), (KEY, digits), (KEY_FILE, " ")]).expect("a key").is_some());
+        let nowhere = read(&[(FILE, "f"), (KEY_FILE, "no/such/key")]).expect_err("there is none").to_string();
+        assert!(nowhere.starts_with("no/such/key: "), "{nowhere}");
         let of_file = read(&[(FILE, "f"), (KEY_FILE, key_file)]).expect("a key").expect("a vault");
         assert_eq!(of_file.key, read(&[(FILE, "f"), (KEY, digits)]).expect("a key").expect("a vault").key);
         for wrong in
