@@ -19,8 +19,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::shutdown::RunningGuard;
 
-/// Time that a connection may take for the head of its next request, and where most connections are taken.
-const HEAD: Duration = Duration::from_secs(30);
+/// Time that a connection may take for the head of its next request, and where most connections are taken. So long it is kept
+/// idle, too: longer than the 60 seconds for which proxies keep theirs. One that ends before may do so while a request is on its
+/// way over it, and the proxy can only answer that with an error.
+const HEAD: Duration = Duration::from_secs(75);
 const HEAD_IN_A_CROWD: Duration = Duration::from_secs(5);
 /// Time that the next part of a body may take.
 const PIECE: Duration = Duration::from_secs(15);
@@ -123,7 +125,10 @@ fn within(body: Body, piece: Duration, whole: Duration) -> Body {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+    use crate::shutdown::Shutdown;
 
     async fn length(pieces: &[u64], piece: u64, whole: u64) -> Result<usize, String> {
         let pieces = stream::iter(pieces.to_vec()).then(async |after| {
@@ -141,6 +146,31 @@ mod tests {
     fn streams_leave_connections_to_others_where_there_are_files_for_that() {
         assert_eq!([1_024, 4_096, 20_000].map(most_connections), [900, 2_896, 4_096]);
         assert!(files() > 0, "this machine says how many");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_idle_for_as_long_as_a_head_may_take() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let head = Duration::from_millis(900);
+        let shutdown = Shutdown::new();
+        let running = shutdown.running();
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a client");
+            connection(stream, head, Router::new(), running).await;
+        });
+        let mut client = TcpStream::connect(address).await.expect("it is listened to");
+        for _ in 0..3 {
+            sleep(head / 3).await;
+            client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.expect("it is read");
+            let mut answer = [0; 1024];
+            let _ = client.read(&mut answer).await.expect("an answer");
+            assert!(answer.starts_with(b"HTTP/1.1 404 "), "{}", String::from_utf8_lossy(&answer));
+        }
+        let idle = Instant::now();
+        let _ = client.read_to_end(&mut Vec::new()).await.expect("it ends");
+        assert!(idle.elapsed() > head / 2, "{:?}", idle.elapsed());
+        serving.await.expect("it ends");
     }
 
     #[tokio::test]
