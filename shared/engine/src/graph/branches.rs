@@ -104,7 +104,11 @@ impl ParallelBranches {
             return Err(EngineError::new(Category::ParallelBranchesNoBranches, message));
         }
         super::check_declared(node, self.errors_field.iter().map(|field| (parent, field)))?;
-        for (name, branch) in &self.branches {
+        for (index, (name, branch)) in self.branches.iter().enumerate() {
+            if self.branches[..index].iter().any(|(earlier, _)| earlier == name) {
+                let message = format!("node `{node}` has two branches `{name}`: give one of them another name");
+                return Err(EngineError::new(Category::ParallelBranchesInvalidBranchSpec, message));
+            }
             if branch.graph.is_some() == branch.call.is_some() || name.is_empty() {
                 let message = format!("node `{node}`: branch `{name}` needs a name and either a subgraph or a call");
                 return Err(EngineError::new(Category::ParallelBranchesInvalidBranchSpec, message));

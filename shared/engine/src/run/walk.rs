@@ -185,7 +185,10 @@ impl<'r> Walk<'r> {
         let mut state = self.graph.schema().owned(state);
         let mut next = None;
         match from {
-            StartAt::Entry => next = Some(fresh(self.graph.entry())),
+            StartAt::Entry => {
+                self.check_entry(&state)?;
+                next = Some(fresh(self.graph.entry()));
+            }
             StartAt::Node(index) => next = Some(fresh(index)),
             StartAt::Pause(point) => {
                 let (index, name, node) = self.resolve(&point)?;
@@ -230,6 +233,18 @@ impl<'r> Walk<'r> {
             Some(node) => WalkEnd::LastStep(LastStep { node, state }),
             None => WalkEnd::Completed(state),
         }))
+    }
+
+    /// Checks the state in which a graph inside of a node begins (graph-engine §2). That of the outermost graph was
+    /// checked when it was made.
+    fn check_entry(&self, state: &State) -> Result<(), EngineError> {
+        if self.namespace.is_empty() {
+            return Ok(());
+        }
+        self.graph.schema().validate(state).map_err(|reason| {
+            let message = format!("graph `{}` cannot begin: {reason}", self.graph.name());
+            EngineError::new(Category::StateValidationError, message).with_state(state)
+        })
     }
 
     /// Takes what was `said`, and `change`, into the state behind `step`; the node that follows now.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -102,6 +103,23 @@ async fn the_first_error_is_raised_and_nothing_is_merged() {
         (&Category::NodeException, &Category::ProviderUnavailable)
     );
     assert_eq!((error.node(), error.state().unwrap().get("outs")), (Some("all"), Some(&json!([]))));
+}
+
+#[tokio::test]
+async fn where_the_state_of_an_instance_does_not_fit_none_of_its_nodes_runs() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = ran.clone();
+    let schema = StateSchema::new().field("item", Field::new(FieldType::Str, "")).field("out", int());
+    let work = move |_: State| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok(Update::none().with("item", "a text after all")))
+    };
+    let inner = GraphBuilder::new("inner", schema).entry("work").function("work", work).edge("work", END);
+    let fan_out = FanOut::over(Arc::new(inner.compile().unwrap())).items("items", "item").collect("out", "outs");
+    let error = run(outer(fan_out).unwrap(), json!({})).await.unwrap_err();
+    assert_eq!(error.derived_category(), &Category::StateValidationError);
+    assert!(error.message().contains("graph `inner` cannot begin: field `item`"), "{error}");
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -269,6 +287,8 @@ fn branches_must_be_one_thing_each() {
     assert_eq!(refused(ParallelBranches::new()), Category::ParallelBranchesNoBranches);
     let both = Branch::subgraph(worker(Ok), Projection::by_name()).and_call(Arc::new(Call(adds(1))));
     assert_eq!(refused(ParallelBranches::new().branch("b", both)), Category::ParallelBranchesInvalidBranchSpec);
+    let twice = ParallelBranches::new().branch("b", call(adds(1))).branch("b", call(adds(2)));
+    assert_eq!(refused(twice), Category::ParallelBranchesInvalidBranchSpec);
 }
 
 #[derive(Default)]
