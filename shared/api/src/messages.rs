@@ -1,5 +1,6 @@
 //! Messages of a session: its transcript.
 
+use dormouse_ports::InvocationId;
 use dormouse_protocol::envelope::List;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{MessageId, TaskId};
@@ -8,6 +9,7 @@ use dormouse_protocol::resource::{AppendMessageRequest, Message, MessageInput, R
 use dormouse_protocol::{Envelope, ProtocolError};
 use jiff::Timestamp;
 
+use crate::answers::takes_no_word;
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::documents::{Stored, TaskStanding};
@@ -99,7 +101,8 @@ impl Api {
         }
     }
 
-    /// The answer to what `task` waits for, if `message` is one.
+    /// The answer to what `task` waits for, if `message` is one. What a machine or an event brings is told by who names the
+    /// task: data that somebody says in the session is no outcome of a tool.
     async fn answer_if_it_fits(
         &self,
         call: &Call,
@@ -107,6 +110,12 @@ impl Api {
         task: Stored<Task>,
         message: &MessageInput,
     ) -> Result<Option<Change>, ProtocolError> {
+        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
+        let invocations = &self.parts().harness.engine().ports().store.invocations;
+        let record = invocations.load_invocation(&id).await.map_err(store)?;
+        if record.is_some_and(|record| takes_no_word(&record.paused)) {
+            return Ok(None);
+        }
         let kind = TaskMessageKind::Input;
         match self.answer(call, session.clone(), task, (kind, message.clone())).await {
             Ok(taken) => Ok(Some(taken.change)),

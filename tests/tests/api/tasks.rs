@@ -119,6 +119,23 @@ async fn a_message_to_the_session_answers_what_waits() {
 }
 
 #[tokio::test]
+async fn what_is_said_in_a_session_is_no_outcome_of_a_job() {
+    let (world, session) = World::with_session().await;
+    let export = json!({"persona_id": "persona_export-job", "input": {"dataset": "orders"}});
+    let task = world.post(&format!("{session}/tasks"), export).await;
+    world.work().await.unwrap();
+    let path = format!("/v1/tasks/{}", text(&task["id"]));
+    let part = json!({"type": "json", "value": {"status": "succeeded", "url": "s3://exports/1"}});
+    let message = json!({"role": "user", "parts": [part]});
+    let said = world.post(&format!("{session}/messages"), json!({"message": message})).await;
+    assert_eq!((&said["task_id"], &world.get(&path).await["status"]), (&Value::Null, &json!("INPUT_REQUIRED")));
+    let told = world.post(&format!("{path}/messages"), json!({"kind": "input", "message": message})).await;
+    assert_eq!(told["task_id"], task["id"], "who names the task answers in the place of the job");
+    world.work().await.unwrap();
+    assert_eq!(world.get(&path).await["status"], "COMPLETED");
+}
+
+#[tokio::test]
 async fn the_callback_moves_the_same_task() {
     let (world, session) = World::with_session().await;
     let path = waiting(&world, &session, expense()).await;
