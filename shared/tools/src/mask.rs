@@ -1,5 +1,6 @@
 //! Takes the secrets that were looked up for a call out of what comes of it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,9 @@ use crate::text::encode;
 
 /// Characters of the shortest secret that is looked for: a shorter one stands in everything.
 const SHORTEST: usize = 4;
+/// The last tokens of a time that are looked for: those before them hold no more.
+#[cfg(feature = "mcp")]
+const MOST_TOKENS: usize = 8;
 /// Keywords of JSON Schema whose values are no prose: names of fields and types, what validators read, and values that are
 /// sent back as they are.
 const STRUCTURE: &[&str] = &[
@@ -37,7 +41,22 @@ const NAMED: &[&str] = &["$defs", "definitions", "dependentSchemas", "patternPro
 
 /// Secrets that were looked up, and that nobody is to read in what comes of it.
 #[derive(Clone, Default)]
-pub(crate) struct Mask(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Mask(Arc<Mutex<Known>>);
+
+/// What a mask takes out.
+#[derive(Clone, Default)]
+struct Known {
+    /// Secrets in each of their forms, the longest first.
+    secrets: Vec<String>,
+    /// Tokens that hold for some time, the oldest first.
+    tokens: VecDeque<String>,
+}
+
+impl Known {
+    fn is_empty(&self) -> bool {
+        self.secrets.is_empty() && self.tokens.is_empty()
+    }
+}
 
 impl fmt::Debug for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +75,7 @@ impl Mask {
         both
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<String>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,11 +84,12 @@ impl Mask {
         if value.chars().count() < SHORTEST {
             return;
         }
-        let mut kept = self.known();
+        let mut known = self.known();
+        let kept = &mut known.secrets;
         // Of several lines it stands in JSON in one, and in an address encoded.
         let written = Value::from(value).to_string();
         for form in [value, written.trim_matches('"'), &encode(value)] {
-            if !kept.iter().any(|known| known == form) {
+            if !kept.iter().any(|one| one == form) {
                 kept.push(form.to_owned());
             }
         }
@@ -77,9 +97,24 @@ impl Mask {
         kept.sort_by_key(|one| std::cmp::Reverse(one.len()));
     }
 
+    /// Takes out `token` as well, which was granted for some time and may be replaced.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn learn(&self, token: &str) {
+        let mut known = self.known();
+        let tokens = &mut known.tokens;
+        if token.chars().count() < SHORTEST || tokens.iter().any(|one| one == token) {
+            return;
+        }
+        if tokens.len() >= MOST_TOKENS {
+            tokens.pop_front();
+        }
+        tokens.push_back(token.to_owned());
+    }
+
     /// `text` without the secrets.
     pub(crate) fn text(&self, text: String) -> String {
-        self.known().iter().fold(text, |text, secret| match text.contains(secret) {
+        let known = self.known();
+        known.tokens.iter().chain(&known.secrets).fold(text, |text, secret| match text.contains(secret) {
             true => text.replace(secret, MASKED),
             false => text,
         })
@@ -191,6 +226,17 @@ mod tests {
         let ToolReply::Done(output) = mask.reply(ToolReply::Done(output)) else { panic!("it is done") };
         assert_eq!(output.structured, Some(serde_json::json!({ "a": ["[secret]", 1], "[secret]": null })));
         assert_eq!(output.content, [ToolContent::text("[secret]")]);
+    }
+
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn of_tokens_the_last_ones_are_taken_out() {
+        let mask = mask(&["hush"]);
+        (0..=MOST_TOKENS).for_each(|number| mask.learn(&format!("hush-token-{number}")));
+        mask.learn("hush-token-8");
+        mask.learn("x");
+        let text = "hush-token-8 x hush-token-1 hush-token-0".to_owned();
+        assert_eq!(mask.text(text), "[secret] x [secret] [secret]-token-0");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use crate::text::secret_in_address;
 pub struct Values {
     env: Arc<dyn Secrets>,
     secrets: Arc<dyn Secrets>,
+    /// What learns of the secrets that are looked up here.
+    #[cfg(feature = "mcp")]
+    mask: Option<Mask>,
 }
 
 impl fmt::Debug for Values {
@@ -22,7 +25,12 @@ impl fmt::Debug for Values {
 impl Values {
     /// Values from the variables `env` and the store `secrets`.
     pub fn new(env: Arc<dyn Secrets>, secrets: Arc<dyn Secrets>) -> Self {
-        Self { env, secrets }
+        Self {
+            env,
+            secrets,
+            #[cfg(feature = "mcp")]
+            mask: None,
+        }
     }
 
     /// Nothing can be looked up: for configurations without references.
@@ -51,7 +59,21 @@ impl Values {
     pub(crate) fn watched(&self) -> (Self, Mask) {
         let mask = Mask::default();
         let watched = Watched { secrets: self.secrets.clone(), mask: mask.clone() };
-        (Self { env: self.env.clone(), secrets: Arc::new(watched) }, mask)
+        let values = Self {
+            env: self.env.clone(),
+            secrets: Arc::new(watched),
+            #[cfg(feature = "mcp")]
+            mask: Some(mask.clone()),
+        };
+        (values, mask)
+    }
+
+    /// Has what [watches](Self::watched) these values take out `token` as well, which was granted for a secret of them.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn learn(&self, token: &Secret) {
+        if let Some(mask) = &self.mask {
+            mask.learn(token.expose());
+        }
     }
 
     pub(crate) fn lookup(&self) -> Lookup<'_> {

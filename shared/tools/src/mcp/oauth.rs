@@ -90,6 +90,7 @@ impl Tokens {
             && refused != Some(token)
             && until.is_none_or(|until| Instant::now() < until)
         {
+            values.learn(token);
             return Ok(token.clone());
         }
         let (granted, before) = match self.grant(values, held.refresh.clone()).await {
@@ -102,8 +103,11 @@ impl Tokens {
         };
         let until = granted.until(Instant::now());
         let token = Secret::new(granted.access_token);
+        let newer = granted.refresh_token.map(Secret::new);
+        // What a server is shown it may repeat.
+        newer.iter().chain([&token]).for_each(|granted| values.learn(granted));
         held.access = Some((token.clone(), until));
-        held.refresh = granted.refresh_token.map(Secret::new).or(before);
+        held.refresh = newer.or(before);
         Ok(token)
     }
 
@@ -139,7 +143,8 @@ impl Tokens {
         }
         fields.extend(self.oauth.scope.as_deref().map(|scope| ("scope", Secret::new(scope))));
         fields.extend(self.oauth.resource.as_deref().map(|resource| ("resource", Secret::new(resource))));
-        let mut request = FetchRequest::new(Method::Post, value(values, &self.oauth.token_url).await?.expose());
+        let url = values.address(&self.oauth.token_url).await.map_err(|error| unresolved(&error))?;
+        let mut request = FetchRequest::new(Method::Post, url.expose());
         request = request.header("accept", "application/json");
         request = request.header("content-type", "application/x-www-form-urlencoded");
         match &self.oauth.client_secret {
@@ -255,6 +260,31 @@ mod tests {
         assert!(body(&fetch, 0).starts_with("grant_type=refresh_token&refresh_token=first&"));
         assert!(body(&fetch, 1).starts_with("grant_type=refresh_token&refresh_token=newer&"));
         assert!(body(&fetch, 0).ends_with("&client_id=dor%20mouse"));
+    }
+
+    #[tokio::test]
+    async fn what_is_granted_is_a_secret_to_each_server_of_the_client() {
+        let fetch = ScriptedFetch::default();
+        let granted = json!({ "access_token": "granted-1", "refresh_token": "newer-1" });
+        fetch.answer(ScriptedAnswer::json(200, &granted));
+        let tokens = tokens(&fetch, Some("first"), None);
+        for shown in ["Bearer [secret], [secret]", "Bearer [secret], newer-1"] {
+            let (values, mask) = Values::none().watched();
+            tokens.token(&values, None).await.expect("a token");
+            assert_eq!(mask.text("Bearer granted-1, newer-1".to_owned()), shown, "of what it was shown");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_secret_in_the_query_of_the_endpoint_is_one_value() {
+        let fetch = ScriptedFetch::default();
+        fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t1" })));
+        let plain = tokens(&fetch, None, None);
+        let token_url = template("https://auth.example.com/token?key=${secrets.key}");
+        let tokens = Tokens::new(OAuth { token_url, ..plain.oauth.clone() }, plain.fetch.clone());
+        let secrets: Arc<dyn dormouse_ports::Secrets> = Arc::new(Secret::new("a&b=1"));
+        tokens.token(&Values::new(secrets.clone(), secrets), None).await.expect("a token");
+        assert_eq!(fetch.requests()[0].url, "https://auth.example.com/token?key=a%26b%3D1");
     }
 
     #[tokio::test]
