@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use dormouse_ports::tool::{ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::tool::{ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use serde_json::Value;
 use wildmatch::WildMatch;
 
 use crate::names;
@@ -99,19 +100,33 @@ impl<S: ToolSource> Exposed<S> {
         };
         self.offered(plain).is_ok().then_some(plain)
     }
-}
 
-#[async_trait]
-impl<S: ToolSource> ToolSource for Exposed<S> {
-    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+    /// Those of the tools `listed` that are offered, under their names.
+    fn offers(&self, listed: Vec<ToolSpec>) -> Vec<ToolSpec> {
         let mut offered = Vec::new();
-        for spec in self.source.list().await? {
+        for spec in listed {
             match self.offered(&spec.name) {
                 Ok(name) => offered.push(ToolSpec { name, ..spec }),
                 Err(reason) => tracing::debug!(tool = spec.name, reason, "a tool is not offered"),
             }
         }
-        Ok(offered)
+        offered
+    }
+}
+
+#[async_trait]
+impl<S: ToolSource> ToolSource for Exposed<S> {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.source.list().await.map(|listed| self.offers(listed))
+    }
+
+    async fn list_briefly(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.source.list_briefly().await.map(|listed| self.offers(listed))
+    }
+
+    async fn left_out(&self) -> Vec<(String, String)> {
+        let left_out = self.source.left_out().await.into_iter();
+        left_out.filter_map(|(tool, reason)| Some((self.offered(&tool).ok()?, reason))).collect()
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
@@ -120,12 +135,34 @@ impl<S: ToolSource> ToolSource for Exposed<S> {
         };
         self.source.call(&ToolCall { name: plain.to_owned(), ..call.clone() }).await
     }
+
+    async fn withdraw(&self, name: &str, state: &Value) -> Result<(), ToolError> {
+        match self.plain(name) {
+            Some(plain) => self.source.withdraw(plain, state).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn recall(&self, name: &str) {
+        if let Some(plain) = self.plain(name) {
+            self.source.recall(plain).await;
+        }
+    }
+
+    fn masked(&self, call_id: &str, output: ToolOutput) -> ToolOutput {
+        self.source.masked(call_id, output)
+    }
+
+    fn lists_offline(&self) -> bool {
+        self.source.lists_offline()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use dormouse_ports::Map;
-    use dormouse_ports::tool::ToolOutput;
     use futures::executor::block_on;
 
     use super::*;
@@ -167,6 +204,67 @@ mod tests {
         for name in ["docs.Read", "search", "docs.nothing", "docsearch"] {
             assert_eq!(call(name).map_err(|error| error.kind), Err(ToolErrorKind::NotFound), "{name}");
         }
+    }
+
+    /// A server with a tool of its own and one that is left out, which notes what it is told.
+    #[derive(Debug, Default)]
+    struct Server(Mutex<Vec<String>>);
+
+    impl Server {
+        fn told(&self, word: &str, name: &str) {
+            self.0.lock().expect("not poisoned").push(format!("{word} {name}"));
+        }
+    }
+
+    #[async_trait]
+    impl ToolSource for Server {
+        async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+            Err(ToolError::transient("only in brief"))
+        }
+
+        async fn list_briefly(&self) -> Result<Vec<ToolSpec>, ToolError> {
+            Ok(vec![ToolSpec::new("search"), ToolSpec::new("purge")])
+        }
+
+        async fn left_out(&self) -> Vec<(String, String)> {
+            ["broken", "purge"].map(|tool| (tool.to_owned(), "why".to_owned())).into()
+        }
+
+        async fn call(&self, _: &ToolCall) -> Result<ToolReply, ToolError> {
+            Err(ToolError::transient("no connection"))
+        }
+
+        async fn withdraw(&self, name: &str, _: &Value) -> Result<(), ToolError> {
+            self.told("withdraw", name);
+            Ok(())
+        }
+
+        async fn recall(&self, name: &str) {
+            self.told("recall", name);
+        }
+
+        fn masked(&self, _: &str, _: ToolOutput) -> ToolOutput {
+            ToolOutput::text("masked")
+        }
+
+        fn lists_offline(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_else_a_source_is_asked_goes_through_to_it() {
+        let exposed = Exposed::new(Server::default()).prefix("docs").expect("a prefix").exclude(["purge"]);
+        let listed = block_on(exposed.list_briefly()).expect("a list");
+        assert_eq!(listed.into_iter().map(|spec| spec.name).collect::<Vec<_>>(), ["docs.search"]);
+        assert_eq!(block_on(exposed.left_out()), [("docs.broken".to_owned(), "why".to_owned())]);
+        for name in ["docs.search", "docs.purge", "search"] {
+            block_on(exposed.withdraw(name, &Value::Null)).expect("it is told");
+            block_on(exposed.recall(name));
+        }
+        assert_eq!(*exposed.source.0.lock().expect("not poisoned"), ["withdraw search", "recall search"]);
+        assert_eq!(exposed.masked("1", ToolOutput::text("hush")), ToolOutput::text("masked"));
+        assert!(!exposed.lists_offline(), "a replay needs its list");
     }
 
     #[test]
