@@ -4,7 +4,7 @@ use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, InvocationRecord, Inv
 
 use super::accepted::{WhenSessionBusy, begin};
 use super::answers::{ClaimProposal, FanInStep, answer_to, gather};
-use super::delivery::FoundDelivery;
+use super::delivery::{FoundDelivery, SignalTarget};
 use super::resume::{PayloadAck, continue_claimed};
 use crate::error::{TurnError, store_failed};
 use crate::outcome::TurnOutcome;
@@ -19,10 +19,11 @@ pub(super) async fn deliver(worker: &Worker, delivery: FoundDelivery<'_>) -> Res
     loop {
         if let Some(left) = left_to_a_worker(worker, &delivery).await? {
             let told = answer_to(*left, delivery.generation, &delivery.part, &delivery.payload);
-            if !told.came_too_late() {
+            let is_by_name = matches!(delivery.part, SignalTarget::Signal(_));
+            if !is_by_name || !told.came_too_late() {
                 return Ok(told);
             }
-            // What came too late for that pause may be for the next one, to which the worker comes.
+            // A signal that came too late for that pause may be for the next one, to which the worker comes.
             if delivery.budget.is_over() {
                 let message = "a worker goes on with the invocation; send it again";
                 return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
