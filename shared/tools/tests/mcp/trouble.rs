@@ -509,6 +509,8 @@ async fn token() {
     let (server, _) = server(McpConfig::new("peer", transport));
     assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
     assert_eq!(granted.load(Ordering::SeqCst), 1);
+    let echoed = output(server.call(&call("echo", json!({ "text": "Bearer token-0" }))).await).structured;
+    assert_eq!(echoed, Some(json!({ "said": "Bearer [secret]" })), "what a server is shown it may repeat");
     // The server takes the token back: what it refused is sent again with another one.
     keys.lock().expect("a lock").clear();
     assert_eq!(
