@@ -229,7 +229,9 @@ async fn what_is_answered_over_http_goes_on_in_a_worker_that_has_more_time() {
     let turn = Duration::from_secs(150);
     let world = World { matter, turn, ..World::new(model, tools, clock.clone()) };
     let begun = world.start().await;
-    assert_eq!(begun.status, 202, "{}", begun.body);
+    assert_eq!((begun.status, &begun.body["repeated"]), (202, &json!(false)), "{}", begun.body);
+    let begun = world.start().await;
+    assert_eq!((begun.status, &begun.body["repeated"]), (202, &json!(true)), "a client that lost it: {}", begun.body);
     let asked = world.work_off(0).await;
     let shown = begun.body["status_url"].as_str().expect("an address").to_owned();
     let pause = world.get(shown.strip_prefix("https://agents.example.com").expect("ours")).await;

@@ -48,10 +48,11 @@ async fn start_once(
     let given = turn.invocation_id.clone();
     // Of those that name the same id one runs its nodes; the others get its outcome.
     let _only = worker.lines.chosen(given.as_ref(), wait(budget)).await?;
+    let asked = (graph.name(), budget.is_short());
     if let Some(id) = &given {
         let answer = match &turn.earlier_id {
-            Some(earlier) => either_answer(worker, (id, earlier), graph.name(), &turn).await?,
-            None => earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await?,
+            Some(earlier) => either_answer(worker, (id, earlier), asked, &turn).await?,
+            None => earlier_answer(worker, id, asked, turn.request_digest.as_deref()).await?,
         };
         if let Some(earlier) = answer {
             return Ok(earlier);
@@ -78,7 +79,7 @@ async fn start_once(
     let outcome = match invoke_alone(worker, &graph, call, budget).await {
         Err(error) if may_be_stored(&error, given.is_some()) => {
             let id = &invocation_id;
-            return match earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await {
+            return match earlier_answer(worker, id, asked, turn.request_digest.as_deref()).await {
                 Ok(found) => found.ok_or_else(|| named(error)),
                 Err(_) if error.category == Category::OutcomeUnknown => Err(named(error)),
                 Err(failed) => Err(failed),
@@ -130,11 +131,11 @@ pub(super) fn session_of(worker: &Worker, turn: &FreshTurn) -> Option<SessionId>
 async fn earlier_answer(
     worker: &Worker,
     id: &InvocationId,
-    graph: &str,
+    asked: (&str, bool),
     request_digest: Option<&str>,
 ) -> Result<Option<TurnOutcome>, TurnError> {
     match worker.records.load(id).await? {
-        Some(record) => answer_of(*record, graph, request_digest).map(Some),
+        Some(record) => answer_of(*record, asked, request_digest).map(Some),
         None => Ok(None),
     }
 }
@@ -144,7 +145,7 @@ async fn earlier_answer(
 async fn either_answer(
     worker: &Worker,
     (id, earlier): (&InvocationId, &InvocationId),
-    graph: &str,
+    asked: (&str, bool),
     turn: &FreshTurn,
 ) -> Result<Option<TurnOutcome>, TurnError> {
     let request_digest = turn.request_digest.as_deref();
@@ -156,11 +157,15 @@ async fn either_answer(
         is_same || is_theirs || record.paused.stage() == InvocationStage::CanceledAhead
     };
     let record = found[0].take().or_else(|| found[1].take().filter(counts));
-    record.map(|record| answer_of(record, graph, request_digest)).transpose()
+    record.map(|record| answer_of(record, asked, request_digest)).transpose()
 }
 
-/// The answer that `record` gives to a turn of its id.
-fn answer_of(record: InvocationRecord, graph: &str, request_digest: Option<&str>) -> Result<TurnOutcome, TurnError> {
+/// The answer that `record` gives to a turn of its id, of `graph`, for which a request may wait that `is_short`.
+fn answer_of(
+    record: InvocationRecord,
+    (graph, is_short): (&str, bool),
+    request_digest: Option<&str>,
+) -> Result<TurnOutcome, TurnError> {
     let id = &record.paused.invocation_id;
     let forestalled = record.paused.stage() == InvocationStage::CanceledAhead;
     if request_digest.is_some() && record.paused.request_digest.as_deref() != request_digest && !forestalled {
@@ -171,7 +176,10 @@ fn answer_of(record: InvocationRecord, graph: &str, request_digest: Option<&str>
         let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
         return Err(TurnError::new(Category::RequestInvalid, message));
     }
+    // Such a turn leaves the rest to a worker behind its first step, with an answer that this request gets, too.
+    let is_left = is_short && record.paused.under_way;
     if !record.paused.has_paused()
+        && !is_left
         && matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
     {
         let message = format!("invocation {id} was accepted before and has not slept yet; ask for it");
