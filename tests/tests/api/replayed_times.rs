@@ -113,6 +113,24 @@ async fn a_run_whose_model_did_not_answer_in_its_time_is_replayed_up_to_there() 
 }
 
 #[tokio::test]
+async fn a_run_whose_model_did_not_answer_to_a_call_that_failed_is_replayed_up_to_there() {
+    let clock = LaterClock::default();
+    let slow = clock.clone();
+    let model = ScriptedModel::new(move |request| {
+        Ok(match results(request).len() {
+            0 => calls(&[("one", "look", json!({ "to": "x" }))]),
+            _ => {
+                slow.get().expect("a clock").advance(Duration::from_secs(10));
+                answers("late")
+            }
+        })
+    });
+    let tools =
+        Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::error("there is nothing"))));
+    ends_by_time_on(&clock, (model, tools), "policy: {run_timeout_seconds: 6}", |_| {}).await;
+}
+
+#[tokio::test]
 async fn a_run_whose_time_was_over_in_a_command_is_replayed_up_to_there() {
     let look = ("one", "look", json!({ "to": "x" }));
     for asked in [vec![look.clone()], vec![look, ("two", "list", json!({ "to": "y" }))]] {

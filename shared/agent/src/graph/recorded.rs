@@ -22,7 +22,7 @@ use serde_json::json;
 use self::hooks::RecordedHook;
 use self::images::RecordedImages;
 use self::model::RecordedModel;
-use self::past::Past;
+use self::past::{Past, number};
 use self::tools::RecordedTools;
 use super::decide::HAPPENED;
 use super::environment::EnvironmentPart;
@@ -45,6 +45,11 @@ const ACTION: &str = "action";
 const COMPACT: &str = "compact";
 /// Field of a state with what the session remembered before.
 const REMEMBERED: &str = "remembered";
+
+/// Seconds that a call may take which was recorded.
+const AT_ONCE: u64 = 1;
+/// Seconds beyond all that was recorded: more than such a call may take, with what a command has to tell.
+const SPARE: u64 = 60;
 
 /// The graph of `parts` on `material`, with the conversation as the run found it.
 ///
@@ -88,10 +93,11 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
     let mut agent = parts.agent.clone();
     // A replay runs by itself, also that of an agent that only others ask.
     agent.mode = AgentMode::All;
-    if !past.ended_by_time() {
-        // How long calls took together was not recorded, and did not matter.
-        agent.policy.run_timeout_seconds = None;
-    }
+    // How long calls took together was not recorded, and did not matter. Where it did, it is over where the record ends.
+    let bound = agent.policy.run_timeout_seconds.filter(|_| past.ended_by_time());
+    agent.policy.run_timeout_seconds = bound.map(|_| clock.longest.as_secs());
+    // What was recorded is there at once, and so it is cut by nothing, also where that is the last of the record.
+    agent.policy.tool_timeout_seconds = Some(AT_ONCE);
     let streams = parts.deltas.is_some() && parts.model.background.is_none();
     AgentParts {
         agent,
@@ -122,7 +128,7 @@ struct RecordedClock {
     /// Milliseconds in which models worked.
     elapsed_ms: AtomicU64,
     reached: Mutex<Reached>,
-    /// The longest time that the run had, or would have had where it was handed over.
+    /// More than all of the time that the run had, also where it was handed over, and than all that was recorded takes together.
     longest: Duration,
 }
 
@@ -145,11 +151,15 @@ impl RecordedClock {
     fn of(parts: &AgentParts, past: &Arc<Past>) -> Self {
         let all = std::iter::once(parts).chain(parts.successors.iter().map(Arc::as_ref));
         let longest = all.filter_map(|parts| parts.agent.policy.run_timeout_seconds).max();
-        let longest = Duration::from_secs(longest.unwrap_or_default());
-        Self::new(past, longest)
+        let worked = past.material.entries.iter().map(|entry| number(&entry.payload, "duration_ms"));
+        let worked = Duration::from_millis(worked.fold(0, u64::saturating_add));
+        let slept = past.material.answers.last().map(|last| last.at.duration_since(past.material.began));
+        let slept = slept.and_then(|slept| Duration::try_from(slept).ok()).unwrap_or_default();
+        let longest = Duration::from_secs(longest.unwrap_or_default().saturating_add(SPARE));
+        Self::new(past, longest.saturating_add(worked).saturating_add(slept))
     }
 
-    /// The clock of a run that had `longest` at most.
+    /// The clock of a run of which all time is over with `longest`.
     fn new(past: &Arc<Past>, longest: Duration) -> Self {
         let reached = Mutex::new(Reached { at: past.material.began, tools: Duration::ZERO });
         Self { past: past.clone(), elapsed_ms: AtomicU64::new(0), reached, longest }
