@@ -23,7 +23,8 @@
 //! stays as it is.
 
 use dormouse_ports::{
-    AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor,
+    AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
+    SignalDescriptor, Until,
 };
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
@@ -136,6 +137,16 @@ pub(crate) struct TakenAnswer {
     pub(crate) change: Change,
     /// True for what the question calls a yes, false for anything else; `None` where it does not say what a yes is.
     pub(crate) is_yes: Option<bool>,
+    /// True if the answer of another part was a no, where those of all parts count.
+    pub(crate) is_denied_in_part: bool,
+}
+
+/// True if one of the answers that have come to `fan_in` was a no, where those of all parts count.
+fn is_denied_in_part(descriptor: &SignalDescriptor, fan_in: &FanIn) -> bool {
+    let is_no = |answer: &PartAnswer| {
+        decision(descriptor, Some(&answer.part), &answer.payload) == Some(ApprovalDecision::Denied)
+    };
+    fan_in.until == Until::All && fan_in.answers.iter().any(is_no)
 }
 
 impl Api {
@@ -204,6 +215,8 @@ impl Api {
         }
         let is_yes =
             decision(&paused.descriptor, part, &payload).map(|decision| decision == ApprovalDecision::Approved);
+        let is_denied_in_part =
+            paused.fan_in.as_ref().is_some_and(|fan_in| is_denied_in_part(&paused.descriptor, fan_in));
         let harness = &self.parts().harness;
         let given = payload.clone();
         let write = match part {
@@ -236,7 +249,7 @@ impl Api {
         change.sign_receipts().await?;
         let change = Change::new(change.close()?.1, 201, &message)?;
         let change = Change { invocation: Some(write), work: decides.then_some(id), ..change };
-        Ok(TakenAnswer { change, is_yes })
+        Ok(TakenAnswer { change, is_yes, is_denied_in_part })
     }
 }
 

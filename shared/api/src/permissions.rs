@@ -61,14 +61,14 @@ impl Api {
             Some(_) => TaskMessageKind::ToolConfirmation,
             None => TaskMessageKind::Input,
         };
-        let TakenAnswer { mut change, is_yes } =
+        let TakenAnswer { mut change, is_yes, is_denied_in_part } =
             self.answer(call, session, task, (kind, message_of(&response))).await?;
         if change.work.is_some() {
             // What the question calls a no counts before the words that people use for one.
             let verdict = is_yes.or(said);
             request.status = match verdict {
-                Some(false) => PermissionStatus::Denied,
-                Some(true) | None => PermissionStatus::Approved,
+                Some(true) | None if !is_denied_in_part => PermissionStatus::Approved,
+                Some(_) | None => PermissionStatus::Denied,
             };
             request.envelope.updated_at = call.now;
             request.envelope.metadata = redact::object(response.metadata.clone());

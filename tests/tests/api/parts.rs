@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use dormouse_agent::graph::graph;
+use dormouse_api::Agent;
 use dormouse_harness::TurnOutcome;
 use serde_json::{Value, json};
 
+use crate::cast::{ScriptedModel, calls, parts, results, says as answers};
+use crate::replayed_agents::{run, seeing};
+use crate::replays;
 use crate::world::{World, ada, text};
 
 fn purchase() -> Value {
@@ -132,4 +137,33 @@ pub(crate) async fn answers_at_once(world: &Arc<World>, session: &str) {
     assert_eq!(turn.state["votes"]["answers"].as_object().unwrap().len(), 2);
     let told = world.told(&format!("{path}/events")).await;
     assert_eq!(told.iter().filter(|event| *event == "user.input_submitted").count(), 2, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_question_about_several_calls_is_denied_where_one_of_them_is() {
+    for (first, second, status) in [(false, true, "denied"), (true, false, "denied"), (true, true, "approved")] {
+        let model = ScriptedModel::new(|request| {
+            Ok(match results(request).len() {
+                0 => calls(&[("c1", "look", json!({ "to": "x" })), ("c2", "look", json!({ "to": "y" }))]),
+                _ => answers("done"),
+            })
+        });
+        let tools = seeing();
+        let helper = Agent::new(move |outside| {
+            let matter = "policy: {approval: {external: [look]}}";
+            graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
+        });
+        let (world, session) = replays::world(&[("helper", helper)]).await;
+        let task = run(&world, &session, "look").await;
+        assert_eq!(task["status"], "AUTH_REQUIRED", "{task:#}");
+        let path = format!("{}/permission-requests", replays::path_of(&task));
+        let asked = world.get(&path).await;
+        let respond = format!("/v1/permission-requests/{}/respond", text(&asked["data"][0]["id"]));
+        for (part, approved) in [("call-1", first), ("call-2", second)] {
+            world.post(&respond, json!({"approved": approved, "metadata": {"in_reply_to": part}})).await;
+        }
+        let listed = world.get(&path).await;
+        let answered = &listed["data"][0];
+        assert_eq!((&answered["status"], &answered["response"]["approved"]), (&json!(status), &json!(second)));
+    }
 }
