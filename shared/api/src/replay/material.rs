@@ -32,8 +32,8 @@ pub(super) struct Source {
     pub(super) record: Option<InvocationRecord>,
     /// The ids of all of its events, in order.
     pub(super) events: Vec<String>,
-    /// Number of messages that it said.
-    pub(super) said: usize,
+    /// The places among its events of the messages that it said.
+    pub(super) said: Vec<usize>,
 }
 
 impl Source {
@@ -70,7 +70,7 @@ impl Replays {
         let (state, end) = ended(record.as_ref(), of);
         let began = of.started_at.unwrap_or(of.envelope.created_at);
         let mut source =
-            Source { material: ReplayMaterial::new(began, state, end), record, events: Vec::new(), said: 0 };
+            Source { material: ReplayMaterial::new(began, state, end), record, events: Vec::new(), said: Vec::new() };
         let stream = of.session_id.as_str();
         let mut after = task.kept.own.first.saturating_sub(1);
         loop {
@@ -98,7 +98,9 @@ impl Source {
         let role = event.get("payload").and_then(|payload| payload.get("role")?.as_str());
         let is_said =
             matches!(EventKind::from(kind.as_str()), EventKind::AgentMessage | EventKind::SessionMessageAppended);
-        self.said += usize::from(is_said && role != Some(BESIDE));
+        if is_said && role != Some(BESIDE) {
+            self.said.push(self.events.len() - 1);
+        }
         let mut material = object(event.shift_remove(MATERIAL));
         if let Some(state) = material.shift_remove(STATE)
             && self.material.state.is_empty()
@@ -176,7 +178,7 @@ impl Source {
         let Some(sessions) = graph.sessions() else { return given(graph, task) };
         let keeps_only_messages = sessions.keeps_only(MESSAGES);
         let messages = self.material.state.get(MESSAGES)?.as_array().filter(|_| keeps_only_messages)?;
-        let began_with = messages.get(..messages.len().checked_sub(self.said)?)?;
+        let began_with = messages.get(..messages.len().checked_sub(self.said.len())?)?;
         Some(Map::from_iter([(MESSAGES.to_owned(), began_with.to_vec().into())]))
     }
 }

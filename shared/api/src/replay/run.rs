@@ -47,6 +47,8 @@ pub(super) struct Ran {
     pub(super) end: RanEnd,
     /// The ids of all events of the recorded task.
     pub(super) events: Vec<String>,
+    /// The places among them of the messages that it said.
+    pub(super) said: Vec<usize>,
 }
 
 /// End of a replay.
@@ -79,7 +81,7 @@ impl Replays {
             }
         };
         let first = source.first_state(&graph, task);
-        let events = std::mem::take(&mut source.events);
+        let (events, said) = (std::mem::take(&mut source.events), std::mem::take(&mut source.said));
         let is_stored = source.record.is_some();
         let material = Arc::new(source.material);
         let twin = graph.for_replay(&material).map_err(|error| internal(&error))?;
@@ -119,16 +121,16 @@ impl Replays {
         let written = without_broken_off(stage.run.written(), &material);
         let converses = converses(&graph);
         let end = judged(&material, &written, end, converses);
-        Ok(Ran { graph: graph.name().to_owned(), converses, history, material, written, end, events })
+        Ok(Ran { graph: graph.name().to_owned(), converses, history, material, written, end, events, said })
     }
 }
 
 impl Ran {
     fn without(graph: &str, source: Source) -> Self {
-        let Source { material, events, .. } = source;
+        let Source { material, events, said, .. } = source;
         let material = Arc::new(material);
         let end = judged(&material, &[], Played::Stuck, false);
-        Self { graph: graph.to_owned(), converses: false, history: 0, material, written: Vec::new(), end, events }
+        Self { graph: graph.to_owned(), converses: false, history: 0, material, written: Vec::new(), end, events, said }
     }
 
     fn lacking(
@@ -139,7 +141,8 @@ impl Ran {
         material.lack(kind, id, reason);
         let end = judged(&material, &[], Played::Stuck, false);
         let graph = graph.name().to_owned();
-        Self { graph, converses: false, history: 0, material, written: Vec::new(), end, events: Vec::new() }
+        let (events, said) = (Vec::new(), Vec::new());
+        Self { graph, converses: false, history: 0, material, written: Vec::new(), end, events, said }
     }
 
     /// The number of the recorded event `id`.

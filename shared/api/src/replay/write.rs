@@ -178,6 +178,8 @@ struct Repeating<'r> {
     replay: &'r TaskId,
     /// Number of the recorded events that are passed over: they lie before the checkpoint.
     checkpoint: usize,
+    /// Number of messages that the run has said.
+    said: usize,
     count: usize,
     bytes: usize,
     left_out: usize,
@@ -187,7 +189,7 @@ struct Repeating<'r> {
 
 impl<'r> Repeating<'r> {
     fn new(ran: &'r Ran, mode: ReplayMode, (source, replay): (&'r TaskId, &'r TaskId), checkpoint: usize) -> Self {
-        Self { ran, mode, source, replay, checkpoint, count: 0, bytes: 0, left_out: 0, cursor: None }
+        Self { ran, mode, source, replay, checkpoint, said: 0, count: 0, bytes: 0, left_out: 0, cursor: None }
     }
 
     fn mark(&self, original: Option<&str>) -> ReplayEventMetadata {
@@ -224,12 +226,13 @@ impl<'r> Repeating<'r> {
                 at_last = said;
                 continue;
             }
-            if self.checkpoint > 0 {
-                continue;
-            }
             change.replay_as(Some(self.mark(None)));
             for (role, parts) in said {
-                say(change, task, role, parts)?;
+                let is_passed = ran.said.get(self.said).is_some_and(|place| *place < self.checkpoint);
+                self.said += 1;
+                if !is_passed {
+                    say(change, task, role, parts)?;
+                }
             }
             change.replay_as(None);
         }
