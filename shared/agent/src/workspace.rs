@@ -22,6 +22,7 @@ mod approval;
 mod fields;
 mod guest;
 mod hook;
+mod litter;
 mod load;
 mod matter;
 mod model;
@@ -48,6 +49,7 @@ pub use dormouse_ports::tool::{
 pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
+pub use litter::looks_secret;
 pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
 pub(crate) use load::{INSTRUCTIONS, SETTINGS, counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};

@@ -10,6 +10,7 @@ use super::action;
 use super::agent::AgentDefinition;
 use super::approval::ApprovalPolicy;
 use super::hook::HookDefinition;
+use super::litter::is_litter;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::Prompts;
@@ -214,7 +215,8 @@ impl<'f> Loader<'f> {
         let named = |path: &'f str| {
             let name = path.strip_prefix(folder)?;
             let name = endings.iter().find_map(|ending| name.strip_suffix(ending))?;
-            (!name.contains('/')).then_some((path, name))
+            // What was published by an earlier version may have such files.
+            (!name.contains('/') && !is_litter(path)).then_some((path, name))
         };
         self.files.keys().filter_map(|path| named(path)).collect()
     }

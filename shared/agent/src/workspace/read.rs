@@ -4,6 +4,7 @@ use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource}
 
 use crate::bundle::CONTENT_LIMIT;
 
+use super::litter::is_litter;
 use super::load::{FILE_LIMIT, FileContent, Files, skill_dirs};
 
 /// Files of one workspace that are looked at.
@@ -122,7 +123,8 @@ impl KnownFiles {
         Ok(())
     }
 
-    /// Adds all of the files that `limits` let through, or none of them; those that stand deeper than `deepest` are not read.
+    /// Adds all of the files that `limits` let through, or none of them, without those that nobody means; those that stand
+    /// deeper than `deepest` are not read.
     async fn add(
         &mut self,
         source: &dyn WorkspaceSource,
@@ -130,7 +132,7 @@ impl KnownFiles {
         before: &mut BTreeMap<String, (String, FileContent)>,
         files: &mut Files,
     ) -> Result<(), WorkspaceError> {
-        for file in source.list(&limits).await? {
+        for file in source.list(&limits).await?.into_iter().filter(|file| !is_litter(&file.path)) {
             if file.path.matches('/').count() > deepest {
                 files.insert(file.path, FileContent::LeftOut(TOO_DEEP.to_owned()));
                 continue;

@@ -1045,6 +1045,27 @@ fn a_crowded_folder_takes_no_other_along() {
 }
 
 #[test]
+fn what_systems_and_editors_leave_behind_is_no_part_of_a_workspace() {
+    let read = |more: &[&str]| {
+        let folder = Crowded::with(more.iter().map(|path| (*path).to_owned()));
+        futures::executor::block_on(read(&folder)).expect("files")
+    };
+    let (hooks, skill) = (".openharness/hooks", ".openharness/skills/draw");
+    let left = [format!("{hooks}/._guard.yaml"), format!("{skill}/.git/config"), ".openharness/.DS_Store".to_owned()];
+    let files = read(&left.each_ref().map(String::as_str));
+    assert_eq!(files, read(&[]), "neither read nor published");
+    // A bundle of before, in which there is such a file.
+    let mut before = files;
+    before.insert(left[0].clone(), FileContent::Bytes(vec![0, 5, 22, 7, 0xff]));
+    let workspace = load(&before, &platform());
+    assert_eq!(lines(&workspace), [] as [&str; 0]);
+    assert!(
+        !workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true),
+        "it is no hook that cannot be read"
+    );
+}
+
+#[test]
 fn files_deep_in_skills_and_actions_are_read_and_what_is_too_deep_is_named() {
     let read = |more: &[String]| {
         let files = futures::executor::block_on(read(&Crowded::with(more.iter().cloned()))).expect("files");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
-use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load};
+use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load, looks_secret};
 use dormouse_aws::S3Objects;
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::WorkspaceError;
@@ -65,6 +65,7 @@ pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailu
     let workspace = load(&files, &platform);
     let mut objections = objections(&workspace, &files);
     objections.extend(unpublished(&workspace, &files, &asked.folder));
+    objections.extend(secrets(&files));
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
     for objection in &objections {
@@ -134,6 +135,17 @@ fn objections(workspace: &Workspace, files: &Files) -> Vec<String> {
         }
     }
     found
+}
+
+/// Files that would be published, and look as if they held passwords or keys: nobody means to give these to all who may read
+/// the bucket.
+fn secrets(files: &Files) -> impl Iterator<Item = String> {
+    files.iter().filter(|(path, content)| looks_secret(path, content)).map(|(path, _)| {
+        format!(
+            "{path}: error: the file looks as if it held secrets, and would be published with all others: move it out of the \
+             definitions, and refer to its values with `${{secrets.…}}`"
+        )
+    })
 }
 
 /// Programs that run a script which is the word behind them.
@@ -287,6 +299,20 @@ mod tests {
                 "{told:?}"
             );
         }
+    }
+
+    #[test]
+    fn files_with_secrets_are_refused_by_their_names() {
+        let all = files(&[
+            ("AGENTS.md", "Be kind.\n"),
+            (".openharness/.env", "KEY=x\n"),
+            (".openharness/.env.example", "KEY=\n"),
+            (".openharness/actions/pay/server.key", "x"),
+        ]);
+        let told: Vec<String> = secrets(&all).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with(".openharness/.env: error: ") && told[0].contains("`${secrets.…}`"), "{told:?}");
+        assert!(told[1].starts_with(".openharness/actions/pay/server.key: error: "), "{told:?}");
     }
 
     #[test]
