@@ -152,14 +152,15 @@ impl PublishedAgents {
     }
 
     /// The bundle `digest` of `workspace`.
-    async fn bundle(&self, workspace: &str, digest: &str) -> Result<Arc<LoadedBundle>, EngineError> {
+    async fn bundle(&self, workspace: &str, digest: &str) -> Result<Arc<LoadedBundle>, Unloaded> {
         let version = format!("{workspace}@{digest}");
         if let Some(found) = self.kept(&version) {
             return Ok(found);
         }
-        let found = self.from.store.load(workspace, digest).await.map_err(|error| away(&error))?;
-        let bundle = found.ok_or_else(|| away(&format!("there is no bundle {version}; publish it again")))?;
-        let made = Arc::new(self.make(version.clone(), &bundle).await?);
+        let found = self.from.store.load(workspace, digest).await?;
+        let gone = || Unloaded::Broken(away(&format!("there is no bundle {version}; publish it again")));
+        let bundle = found.ok_or_else(gone)?;
+        let made = Arc::new(self.make(version.clone(), &bundle).await.map_err(Unloaded::Broken)?);
         let mut loaded = locked(&self.loaded);
         while loaded.len() >= KEPT {
             loaded.shift_remove_index(0);
@@ -207,15 +208,89 @@ impl PublishedAgents {
         Ok(LoadedBundle { version, graphs, personas, models, offer })
     }
 
-    /// The current bundles, in the order of the workspaces.
-    async fn bundles(&self) -> Result<Vec<Arc<LoadedBundle>>, EngineError> {
-        let mut bundles = Vec::new();
+    /// The current bundle of `workspace`; `None` where none is published.
+    async fn current_bundle(&self, workspace: &str) -> Result<Option<Arc<LoadedBundle>>, Unloaded> {
+        match self.current_of(workspace).await? {
+            Some(digest) => self.bundle(workspace, &digest).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The current bundles, in the order of the workspaces. One that is broken takes no other along; where there is no
+    /// other, or the store does not answer, none is known.
+    async fn bundles(&self) -> Result<CurrentBundles, EngineError> {
+        let mut found = CurrentBundles::default();
         for workspace in &self.from.workspaces {
-            if let Some(digest) = self.current_of(workspace).await.map_err(|error| away(&error))? {
-                bundles.push(self.bundle(workspace, &digest).await?);
+            match self.current_bundle(workspace).await {
+                Ok(bundle) => found.loaded.extend(bundle),
+                Err(Unloaded::Away(error)) => return Err(error),
+                Err(Unloaded::Broken(error)) => {
+                    tracing::error!(workspace, %error, "the agents of a workspace are not served: publish it again");
+                    found.is_first_broken |= found.loaded.is_empty();
+                    found.broken.push((workspace.clone(), error));
+                }
             }
         }
-        Ok(bundles)
+        match found.loaded.is_empty().then(|| found.broken.pop()).flatten() {
+            Some((_, error)) => Err(error),
+            None => Ok(found),
+        }
+    }
+}
+
+/// Why a bundle is not there.
+enum Unloaded {
+    /// The store does not answer: it may later.
+    Away(EngineError),
+    /// It is so until somebody publishes the workspace again, or allows that it is read.
+    Broken(EngineError),
+}
+
+impl From<BundleStoreError> for Unloaded {
+    fn from(error: BundleStoreError) -> Self {
+        match &error {
+            BundleStoreError::Objects(ObjectError::Transient(_)) => Self::Away(away(&error)),
+            BundleStoreError::Name(_)
+            | BundleStoreError::Bundle(_)
+            | BundleStoreError::Pointer(_, _)
+            | BundleStoreError::Kind { .. }
+            | BundleStoreError::Raced(_)
+            | BundleStoreError::Objects(
+                ObjectError::Conflict(_)
+                | ObjectError::TooLarge { .. }
+                | ObjectError::Denied(_)
+                | ObjectError::Rejected(_),
+            ) => Self::Broken(away(&error)),
+        }
+    }
+}
+
+impl From<Unloaded> for EngineError {
+    fn from(unloaded: Unloaded) -> Self {
+        match unloaded {
+            Unloaded::Away(error) | Unloaded::Broken(error) => error,
+        }
+    }
+}
+
+/// The current bundles of all workspaces.
+#[derive(Default)]
+struct CurrentBundles {
+    /// Those that could be loaded, in the order of the workspaces.
+    loaded: Vec<Arc<LoadedBundle>>,
+    /// The other workspaces, and what is wrong with each.
+    broken: Vec<(String, EngineError)>,
+    /// True where one of these comes before all that could be loaded.
+    is_first_broken: bool,
+}
+
+impl CurrentBundles {
+    /// `found`, or the reason for which it may be in what could not be loaded.
+    fn or_broken<T>(mut self, found: Option<T>) -> Result<Option<T>, EngineError> {
+        match found {
+            None if !self.broken.is_empty() => Err(self.broken.remove(0).1),
+            Some(_) | None => Ok(found),
+        }
     }
 }
 
@@ -239,7 +314,7 @@ impl LentModels for PublishedAgents {
     /// Of two with one name that of the first workspace.
     async fn models(&self) -> Result<Vec<ModelDefinition>, String> {
         let mut lent: Vec<ModelDefinition> = Vec::new();
-        for bundle in self.bundles().await.map_err(|error| error.to_string())? {
+        for bundle in self.bundles().await.map_err(|error| error.to_string())?.loaded {
             for model in &bundle.models {
                 if lent.iter().all(|known| known.name != model.name) {
                     lent.push(model.clone());
@@ -261,6 +336,17 @@ fn stayed_line(reason: String) -> CatalogLine {
     }
 }
 
+/// The line that tells that a workspace is not served.
+fn broken_line(workspace: &str, error: &EngineError) -> CatalogLine {
+    CatalogLine {
+        kind: "problem",
+        name: workspace.to_owned(),
+        description: "The agents of this workspace are not served.".to_owned(),
+        enabled: false,
+        reasons: vec![error.to_string()],
+    }
+}
+
 impl fmt::Debug for PublishedAgents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PublishedAgents").field("workspaces", &self.from.workspaces).finish_non_exhaustive()
@@ -279,12 +365,12 @@ fn away(reason: &dyn fmt::Display) -> EngineError {
 #[async_trait]
 impl GraphSource for PublishedAgents {
     async fn current(&self, name: &str) -> Result<Option<VersionedGraph>, EngineError> {
-        for bundle in self.bundles().await? {
-            if let Some(graph) = bundle.graph(name) {
-                return Ok(Some(VersionedGraph { graph: graph.clone(), version: Some(bundle.version.clone()) }));
-            }
-        }
-        Ok(None)
+        let bundles = self.bundles().await?;
+        let found = bundles.loaded.iter().find_map(|bundle| {
+            let graph = bundle.graph(name)?.clone();
+            Some(VersionedGraph { graph, version: Some(bundle.version.clone()) })
+        });
+        bundles.or_broken(found)
     }
 
     fn has(&self, version: &str) -> bool {
@@ -306,7 +392,7 @@ impl GraphSource for PublishedAgents {
 impl AgentSource for PublishedAgents {
     async fn personas(&self) -> Result<Vec<PersonaSpec>, String> {
         let mut personas: Vec<PersonaSpec> = Vec::new();
-        for bundle in self.bundles().await.map_err(|error| error.to_string())? {
+        for bundle in self.bundles().await.map_err(|error| error.to_string())?.loaded {
             for spec in &bundle.personas {
                 match personas.iter().any(|known| known.graph == spec.graph) {
                     true => tracing::warn!(
@@ -327,27 +413,32 @@ impl AgentSource for PublishedAgents {
 
     async fn tools(&self, at_home: bool) -> Result<Vec<ToolInfo>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        let tools = join_all(bundles.iter().map(|bundle| bundle.offer.tools(at_home))).await;
+        let tools = join_all(bundles.loaded.iter().map(|bundle| bundle.offer.tools(at_home))).await;
         Ok(tools.into_iter().flatten().collect())
     }
 
     async fn catalog(&self, at_home: bool) -> Result<Vec<CatalogLine>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        let declared = bundles.iter().flat_map(|bundle| bundle.offer.catalog(at_home).cloned());
+        let declared = bundles.loaded.iter().flat_map(|bundle| bundle.offer.catalog(at_home).cloned());
         let seen = locked(&self.current);
         let stayed = self.from.workspaces.iter().filter_map(|name| seen.get(name)?.stayed.clone());
-        Ok(declared.chain(stayed.map(stayed_line)).collect())
+        let broken = bundles.broken.iter().map(|(workspace, error)| broken_line(workspace, error));
+        Ok(declared.chain(stayed.map(stayed_line)).chain(broken).collect())
     }
 
     /// That of the first of the workspaces.
     async fn default_agent(&self) -> Result<Option<String>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(bundles.first().and_then(|bundle| bundle.offer.default_agent.clone()))
+        match bundles.is_first_broken {
+            true => bundles.or_broken(None).map_err(|error| error.to_string()),
+            false => Ok(bundles.loaded.first().and_then(|bundle| bundle.offer.default_agent.clone())),
+        }
     }
 
     async fn refusal_of(&self, name: &str) -> Result<Option<String>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(bundles.iter().find_map(|bundle| bundle.offer.refused.get(name).cloned()))
+        let refused = bundles.loaded.iter().find_map(|bundle| bundle.offer.refused.get(name).cloned());
+        bundles.or_broken(refused).map_err(|error| error.to_string())
     }
 
     async fn only_talks(&self) -> Result<bool, String> {
@@ -357,7 +448,12 @@ impl AgentSource for PublishedAgents {
         let talks = |bundle: &Arc<LoadedBundle>| {
             bundle.offer.is_said_to_talk || kind(&bundle.version) == Some(WorkspaceKind::Chat)
         };
-        Ok(!bundles.is_empty() && bundles.iter().all(talks))
+        let all_talk = !bundles.loaded.is_empty() && bundles.loaded.iter().all(talks);
+        match all_talk {
+            // A broken one may do more.
+            true => bundles.or_broken(None::<bool>).map(|_| true).map_err(|error| error.to_string()),
+            false => Ok(false),
+        }
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

@@ -91,9 +91,13 @@ impl World {
     }
 
     fn publish_bundle(&self, made: &Bundle) -> String {
+        self.publish_as(NAME, made)
+    }
+
+    fn publish_as(&self, name: &str, made: &Bundle) -> String {
         block_on(async {
-            let seen = self.bundles().current(NAME).await.expect("an answer");
-            self.bundles().publish(NAME, made, seen.as_ref()).await.expect("published");
+            let seen = self.bundles().current(name).await.expect("an answer");
+            self.bundles().publish(name, made, seen.as_ref()).await.expect("published");
         });
         self.objects.take_asked();
         made.digest().to_owned()
@@ -105,11 +109,15 @@ impl World {
 
     /// A process whose agents work in the folder of the tenant `home`.
     fn sandbox_at(&self, home: Option<&str>, platform: Platform) -> Sandbox {
+        self.sandbox_of(&[NAME], home, platform)
+    }
+
+    fn sandbox_of(&self, workspaces: &[&str], home: Option<&str>, platform: Platform) -> Sandbox {
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let agents = Arc::new(PublishedAgents::new(PublishedFrom {
             store: self.bundles(),
-            workspaces: vec![NAME.to_owned()],
+            workspaces: workspaces.iter().map(|name| (*name).to_owned()).collect(),
             platform,
             ports: DeclaredPorts {
                 fetch: Arc::new(self.fetch.clone()),
@@ -269,6 +277,34 @@ async fn a_bundle_that_was_changed_is_not_run() {
     world.objects.overwrite(&format!("workspaces/support/bundles/{digest}.json"), &other);
     let refused = world.sandbox().agents.current("clerk").await.expect_err("refused");
     assert!(refused.message().contains("was changed after it was published"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_broken_takes_no_other_along() {
+    let world = World::new();
+    let digest = world.publish("One.");
+    let bytes = |text: &str| FileContent::Bytes(text.as_bytes().to_vec());
+    let mut files = bundle("Sell.").files();
+    files.remove(".openharness/agents/clerk.md");
+    files.insert(".openharness/agents/seller.md".to_owned(), bytes("---\nmodel: workspace/m\n---\nYou sell.\n"));
+    world.publish_as("sales", &Bundle::of(&files).expect("a bundle"));
+    let other = bundle("Two.").to_bytes().expect("bytes");
+    world.objects.overwrite(&format!("workspaces/support/bundles/{digest}.json"), &other);
+    let agents = world.sandbox_of(&[NAME, "sales"], None, Platform::default()).agents;
+    assert!(agents.current("seller").await.expect("an answer").is_some());
+    let refused = agents.current("clerk").await.expect_err("nobody knows what is in the other one");
+    assert!(refused.message().contains("was changed after it was published"), "{refused}");
+    let names: Vec<String> = agents.personas().await.expect("personas").into_iter().map(|spec| spec.graph).collect();
+    assert_eq!(names, ["seller"]);
+    agents.default_agent().await.expect_err("no agent works in the place of the default one");
+    let catalog = agents.catalog(true).await.expect("a catalog");
+    let told = catalog.iter().find(|line| line.kind == "problem" && line.name == NAME).expect("a line");
+    assert!(!told.enabled && told.reasons[0].contains("was changed after it was published"), "{told:?}");
+    let behind = world.sandbox_of(&["sales", NAME], None, Platform::default()).agents;
+    behind.default_agent().await.expect("that of the first one");
+    world.objects.set_away(true);
+    let cold = world.sandbox_of(&["sales", NAME], None, Platform::default()).agents;
+    cold.current("seller").await.expect_err("it is tried again");
 }
 
 #[tokio::test]
