@@ -1,5 +1,6 @@
 //! Patterns of paths and lines, the same wherever the files are.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +13,8 @@ use sha2::{Digest, Sha256};
 const DIGITS: usize = 32;
 /// Bytes of a line that are shown.
 const LONGEST_LINE: usize = 500;
+/// Bytes of a long line that are shown before what was found in it.
+const SHOWN_BEFORE: usize = 100;
 /// Bytes of a line in which is searched; what a search costs is these times the states of its expression.
 const SEARCHED_OF_LINE: usize = 256 << 10;
 /// Bytes of a pattern of paths, and of an expression as it is written.
@@ -114,17 +117,31 @@ impl Search {
             if number % LINES_BETWEEN_LOOKS == 1 && abandoned.is_set() {
                 return false;
             }
-            if !self.expression.is_match(&line[..line.len().min(SEARCHED_OF_LINE)]) {
+            let searched = &line[..line.len().min(SEARCHED_OF_LINE)];
+            if !self.expression.is_match(searched) {
                 continue;
             }
             if found.lines.len() == self.most {
                 return false;
             }
-            let shown = String::from_utf8_lossy(&line[..line.len().min(LONGEST_LINE)]).into_owned();
-            found.lines.push(Match { path: path.to_owned(), line: number, text: shown });
+            let place = if line.len() > LONGEST_LINE { self.expression.find(searched) } else { None };
+            let text = shown(line, place.map_or(0..0, |place| place.start()..place.end()));
+            found.lines.push(Match { path: path.to_owned(), line: number, text });
         }
         true
     }
+}
+
+/// The part of `line` that is shown where `found` is what was looked for: the beginning, or what stands around that.
+fn shown(line: &[u8], found: Range<usize>) -> String {
+    let is_within = |at: usize| line.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let start = if found.end <= LONGEST_LINE { 0 } else { found.start.saturating_sub(SHOWN_BEFORE) };
+    let end = line.len().min(start + LONGEST_LINE);
+    // A character has up to three bytes behind its first one.
+    let start = (start..end.min(start + 4)).find(|at| !is_within(*at)).unwrap_or(start);
+    let end = (end.saturating_sub(3).max(start)..=end).rev().find(|at| !is_within(*at)).unwrap_or(end);
+    let (before, behind) = (if start > 0 { "…" } else { "" }, if end < line.len() { "…" } else { "" });
+    format!("{before}{}{behind}", String::from_utf8_lossy(&line[start..end]))
 }
 
 fn short(what: &str, written: &str) -> Result<(), ExecutionError> {
@@ -138,4 +155,34 @@ fn short(what: &str, written: &str) -> Result<(), ExecutionError> {
 
 fn invalid(reason: String) -> ExecutionError {
     ExecutionError::InvalidRequest { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_line_that_part_is_shown_in_which_something_was_found() {
+        assert_eq!(shown(b"short", 2..3), "short");
+        let begin = shown("é".repeat(400).as_bytes(), 0..2);
+        assert_eq!(begin, format!("{}…", "é".repeat(250)));
+        let line = format!("{}needle{}", "é".repeat(4_000), "x".repeat(4_000));
+        let around = shown(line.as_bytes(), 8_000..8_006);
+        assert_eq!(around, format!("…{}needle{}…", "é".repeat(50), "x".repeat(394)));
+        let odd = shown(line.replace("needle", "yneedle").as_bytes(), 8_001..8_007);
+        assert!(odd.starts_with(&format!("…{}yneedle", "é".repeat(49))), "{odd}");
+        let last = shown(format!("{}needle", "x".repeat(900)).as_bytes(), 900..906);
+        assert_eq!(last, format!("…{}needle", "x".repeat(100)));
+        assert!(shown(&[0x80; 2_000], 1_000..1_001).starts_with('…'), "what is no text is shown all the same");
+        let request = GrepRequest {
+            expression: "needle".to_owned(),
+            ignore_case: false,
+            path: String::new(),
+            files: None,
+            most: 1,
+        };
+        let mut found = Matches::default();
+        Search::of(&request).expect("a search").lines("a", line.as_bytes(), &Abandoned::default(), &mut found);
+        assert_eq!(found.lines[0].text, around);
+    }
 }

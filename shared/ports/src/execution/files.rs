@@ -97,7 +97,7 @@ pub struct Match {
     pub path: String,
     /// Its number, from 1.
     pub line: u64,
-    /// Its text; the beginning of a long one.
+    /// Its text; of a long one the beginning, or what stands around that which was looked for.
     pub text: String,
 }
 
