@@ -37,9 +37,46 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// The characters of windows-1252 from 0x80 on that are others than those of ISO 8859-1, where nobody uses what is there.
+const OF_WINDOWS: [char; 32] = [
+    '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', '\u{90}', '‘', '’',
+    '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
+];
+
+/// What `content_type` names as the encoding of a text, in small letters.
+pub(crate) fn charset(content_type: &str) -> Option<String> {
+    let mut parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let (_, charset) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;
+    Some(charset.trim().trim_matches(['"', '\'']).to_ascii_lowercase())
+}
+
+/// `body` in UTF-8, where `charset` is one in which each byte is a character of western languages.
+pub(crate) fn in_utf8(body: Vec<u8>, charset: Option<&str>) -> Vec<u8> {
+    let character = |byte: &u8| match byte {
+        0x80..=0x9f => OF_WINDOWS[usize::from(byte - 0x80)],
+        byte => char::from(*byte),
+    };
+    // As browsers do: who says the one often means the other.
+    match charset {
+        Some("iso-8859-1" | "iso8859-1" | "latin1" | "windows-1252" | "cp1252") => {
+            body.iter().map(character).collect::<String>().into_bytes()
+        }
+        Some(_) | None => body,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{cut, secret_in_address};
+    use super::{charset, cut, in_utf8, secret_in_address};
+
+    #[test]
+    fn texts_in_which_each_byte_is_a_character_are_read() {
+        let read = |content_type: &str, body: &[u8]| in_utf8(body.to_vec(), charset(content_type).as_deref());
+        assert_eq!(read("text/plain; charset=ISO-8859-1", b"caf\xe9"), "café".as_bytes());
+        assert_eq!(read("text/html;a=b; Charset=\"windows-1252\"", b"\x80 5 \x96 \x93x\x94"), "€ 5 – “x”".as_bytes());
+        assert_eq!(read("text/plain; charset=utf-8", "café".as_bytes()), "café".as_bytes());
+        assert_eq!(read("text/plain", b"caf\xe9"), b"caf\xe9");
+    }
 
     #[test]
     fn a_secret_that_is_the_value_of_a_parameter_is_encoded_once() {

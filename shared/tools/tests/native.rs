@@ -358,6 +358,14 @@ async fn a_page_is_fetched_as_text() {
     assert_eq!(web.requests()[1].url, "https://a.example/page?key=1");
     let image = session.call("WebFetch", json!({ "url": "https://a.example/image" })).await.expect("an answer");
     assert!(image.1 && image.0.contains("is no text"), "{image:?}");
+    let (west, said) =
+        (b"<p>caf\xe9 \x96 5 \x80</p>".to_vec(), b"<meta charset=\"ISO-8859-1\"><p>caf\xe9</p>".to_vec());
+    web.answer(ScriptedAnswer::pieces(200, [west]).header("content-type", "text/html; charset=windows-1252"))
+        .answer(ScriptedAnswer::pieces(200, [said]).header("content-type", "text/html"));
+    for expected in ["café – 5 €", "café"] {
+        let page = session.done("WebFetch", json!({ "url": "https://a.example/alt" })).await;
+        assert_eq!(page, format!("https://a.example/alt\n\n{expected}"));
+    }
     for _ in 0..6 {
         web.answer(ScriptedAnswer::pieces(301, [""]).header("location", "/circle"));
     }

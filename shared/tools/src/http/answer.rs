@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::HttpTool;
 use crate::failure::unanswered;
-use crate::text::cut;
+use crate::text::{charset, cut, in_utf8};
 
 /// The most bytes of an error's text that are shown.
 const MOST_SHOWN: usize = 8 * 1024;
@@ -23,7 +23,7 @@ pub(super) async fn read(tool: &HttpTool, call: &ToolCall, response: FetchRespon
         return pending(call, location);
     }
     match body(response).await {
-        Ok(body) => judge(status, &media_type, location, &in_utf8(body, &content_type)),
+        Ok(body) => judge(status, &media_type, location, &in_utf8(body, charset(&content_type).as_deref())),
         Err(FetchError::TooLarge(most)) if status < 400 => Ok(done(ToolOutput::error(format!(
             "the call was made, and its answer is larger than the {most} bytes that `{}` may return; ask for less",
             tool.spec.name
@@ -38,17 +38,6 @@ async fn body(mut response: FetchResponse) -> Result<Vec<u8>, FetchError> {
         body.extend_from_slice(&piece);
     }
     Ok(body)
-}
-
-/// `body` in UTF-8, where `content_type` says that each byte of it is one of the first 256 characters.
-fn in_utf8(body: Vec<u8>, content_type: &str) -> Vec<u8> {
-    let mut parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
-    let charset = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
-    let charset = charset.map(|(_, charset)| charset.trim().trim_matches('"').to_ascii_lowercase());
-    match charset.as_deref() {
-        Some("iso-8859-1" | "latin1") => body.iter().map(|byte| char::from(*byte)).collect::<String>().into_bytes(),
-        Some(_) | None => body,
-    }
 }
 
 /// The other side has taken the call and answers at the callback.

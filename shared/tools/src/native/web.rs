@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::arguments::text;
 use super::{tool, wrong};
+use crate::text::{charset, in_utf8};
 
+/// Bytes at the beginning of a page in which it may say itself how it is encoded.
+const DECLARED_IN: usize = 1024;
 /// Addresses that a page may lead to one after the other.
 const MOST_HOPS: usize = 5;
 /// Limits of one request.
@@ -62,6 +65,8 @@ async fn page(url: &str, mut response: FetchResponse) -> Result<ToolOutput, Tool
     if !is_text || body.contains(&0) {
         return Ok(ToolOutput::error(format!("{} is no text: {} bytes of `{media_type}`", shown(url), body.len())));
     }
+    let charset = charset(&media_type).or_else(|| declared_charset(&media_type, &body));
+    let body = in_utf8(body, charset.as_deref());
     let body = String::from_utf8_lossy(&body);
     let text = match media_type.contains("html") {
         true => {
@@ -75,6 +80,17 @@ async fn page(url: &str, mut response: FetchResponse) -> Result<ToolOutput, Tool
         200..=299 => ToolOutput::text(format!("{}\n\n{}", shown(url), text.trim())),
         status => ToolOutput::error(format!("{} answers {status}\n\n{}", shown(url), text.trim())),
     })
+}
+
+/// What a page of HTML names as its encoding, where it is not in UTF-8.
+fn declared_charset(media_type: &str, body: &[u8]) -> Option<String> {
+    if !media_type.contains("html") || std::str::from_utf8(body).is_ok() {
+        return None;
+    }
+    let begin = String::from_utf8_lossy(&body[..body.len().min(DECLARED_IN)]).to_ascii_lowercase();
+    let (_, behind) = begin.split_once("charset=")?;
+    let name = behind.trim_start_matches(['"', '\'']);
+    Some(name.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect())
 }
 
 /// The address without its query, which may hold what is not for records.
