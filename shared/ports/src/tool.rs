@@ -24,7 +24,7 @@ pub use definition::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDef
 pub use effects::{FileOperation, NotedEffects, SideEffects, WrittenFile};
 pub use error::{ToolError, ToolErrorKind};
 pub use output::{InputRequest, MASKED, Pending, ToolContent, ToolOutput, ToolReply, with_texts};
-pub use sound::{check_tool_name, is_header_of_http_tool, is_header_of_server};
+pub use sound::{check_tool_name, is_header_of_http_tool, is_header_of_server, is_variable_of_command};
 pub use source::ToolSource;
 pub use spec::{Effect, ToolAnnotations, ToolSpec};
 

@@ -69,7 +69,7 @@ fn entry(node: &YamlNode, folder: &str, problems: &mut FileProblems<'_>) -> Opti
     };
     let entry = ActionEntry {
         command: command.unwrap_or_default(),
-        environment: fields.templates("environment", problems),
+        environment: fields.environment(problems),
         folder,
         timeout_seconds: fields.whole("timeout_seconds", (1, DAY), problems),
     };

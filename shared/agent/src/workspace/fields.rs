@@ -1,6 +1,7 @@
 //! Reading the fields of a mapping, with a problem for each that is missing, of another kind, or unknown.
 
 use dormouse_ports::Template;
+use dormouse_ports::tool::is_variable_of_command;
 use serde_json::Value;
 
 use super::problem::FileProblems;
@@ -143,6 +144,19 @@ impl<'n> Fields<'n> {
             }
         }
         found
+    }
+
+    /// The variables of a command that is run in a shell.
+    pub(crate) fn environment(&mut self, problems: &mut FileProblems<'_>) -> Vec<(String, Template)> {
+        let variables = self.templates("environment", problems);
+        let entries = self.get("environment").and_then(YamlNode::as_map).unwrap_or_default();
+        for entry in entries.iter().filter(|entry| !is_variable_of_command(&entry.key)) {
+            let name = &entry.key;
+            let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.is_empty();
+            let advice = if is_plain { "it changes how programs are loaded" } else { "use letters, digits and `_`" };
+            problems.error(entry.line, format!("the variable `{name}` of {} cannot be set: {advice}", self.what));
+        }
+        variables
     }
 
     fn know(&mut self, name: &'static str) {

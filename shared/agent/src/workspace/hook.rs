@@ -189,7 +189,7 @@ fn handler(node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<(HookHand
     let handler = match kind? {
         "command" => {
             let command = needed("command", &mut fields);
-            let environment = fields.templates("environment", problems);
+            let environment = fields.environment(problems);
             command.map(|command| HookHandlerDefinition::Command { command, environment })
         }
         "http" => {

@@ -47,12 +47,12 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
     let environment = fields.templates("environment", problems);
     let url = fields.template("url", problems);
     let headers = fields.templates("headers", problems);
-    let oauth = fields.json("oauth");
+    let oauth = fields.get("oauth").map(|node| oauth(name, node, problems));
     let http = fields.get("http");
     let message = match (command, url, http) {
         (Some(command), None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
         (None, Some(url), None) => {
-            check_scheme(name, &url, line, problems);
+            check_scheme(&format!("`url` of `{name}`"), &url, line, problems);
             check_headers(name, &headers, (is_header_of_server, line), problems);
             return Some(ToolSourceDefinition::Server { url, headers, oauth });
         }
@@ -76,7 +76,7 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     let url = fields.template("url", problems);
     match &url {
         None => problems.error(node.line, format!("`http` of `{name}` has no `url`")),
-        Some(url) => check_scheme(name, url, node.line, problems),
+        Some(url) => check_scheme(&format!("`url` of `{name}`"), url, node.line, problems),
     }
     if url.as_ref().is_some_and(Template::chooses_host) {
         problems.error(node.line, format!("an argument stands in the host of `url` of `{name}`: write the host there"));
@@ -100,10 +100,34 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     Some(tool)
 }
 
-fn check_scheme(name: &str, url: &Template, line: usize, problems: &mut FileProblems<'_>) {
+/// The OAuth client of the server `name`, its values as texts.
+fn oauth(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> serde_json::Value {
+    let what = format!("`oauth` of `{name}`");
+    let mut fields = Fields::of(node, what.clone(), problems);
+    let mut client = Map::new();
+    for field in ["token_url", "client_id", "client_secret", "refresh_token"] {
+        let template = fields.template(field, problems);
+        if let Some(url) = template.as_ref().filter(|_| field == "token_url") {
+            check_scheme(&format!("`token_url` of {what}"), url, node.line, problems);
+        }
+        client.extend(template.map(|template| (field.to_owned(), template.written().into())));
+    }
+    for field in ["scope", "resource"] {
+        client.extend(fields.text(field, problems).map(|text| (field.to_owned(), text.into())));
+    }
+    for field in ["token_url", "client_id"] {
+        if fields.get(field).is_none() {
+            problems.error(node.line, format!("{what} has no `{field}`"));
+        }
+    }
+    fields.finish(problems);
+    client.into()
+}
+
+fn check_scheme(what: &str, url: &Template, line: usize, problems: &mut FileProblems<'_>) {
     let written = url.written();
     if !["http://", "https://", "${"].iter().any(|start| written.starts_with(start)) {
-        problems.error(line, format!("`url` of `{name}` must begin with `https://` or `http://`, and is `{written}`"));
+        problems.error(line, format!("{what} must begin with `https://` or `http://`, and is `{written}`"));
     }
 }
 

@@ -194,6 +194,21 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             ":2: error: the header `Accept` of `docs` cannot be set: remove it",
         ),
         (
+            TOOLS,
+            "docs:\n  url: https://x/mcp\n  oauth:\n    token_url: https://x/token\n    client_ID: me\n",
+            ":5: error: `oauth` of `docs` has no field `client_ID`: did you mean `client_id`?",
+        ),
+        (
+            TOOLS,
+            "docs:\n  url: https://x/mcp\n  oauth: {token_url: x/token, client_id: 7}\n",
+            ":3: error: `token_url` of `oauth` of `docs` must begin with `https://` or `http://`, and is `x/token`",
+        ),
+        (
+            TOOLS,
+            "docs:\n  url: https://x/mcp\n  oauth: {token_url: 'https://x/token'}\n",
+            ":3: error: `oauth` of `docs` has no `client_id`",
+        ),
+        (
             SETTINGS,
             "defualt_agent: x\n",
             ":1: error: `settings.yaml` has no field `defualt_agent`: did you mean `default_agent`?",
@@ -896,6 +911,16 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
         (HOOK.0, "events: [run_failed]\nmatcher: '('\nhandler: {type: command, command: x}\n", "no regular expression"),
         (HOOK.0, "events: [run_failed]\nhandler: {type: comand, command: x}\n", "did you mean `command`?"),
         (HOOK.0, "events: [run_failed]\n", "has no `handler`"),
+        (
+            ACTION.0,
+            "name: a\ndescription: x\nentry:\n  command: x\n  environment: {A_1: x, MY-VAR: x}\n",
+            ":5: error: the variable `MY-VAR` of `entry` cannot be set: use letters, digits and `_`",
+        ),
+        (
+            HOOK.0,
+            "events: [run_failed]\nhandler: {type: command, command: x, environment: {LD_PRELOAD: x}}\n",
+            ":2: error: the variable `LD_PRELOAD` of `handler` cannot be set: it changes how programs are loaded",
+        ),
     ] {
         let workspace = declared(&[(path, text)]);
         let found = lines(&workspace);

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionError, Shell, ShellCommand};
+use dormouse_ports::tool::is_variable_of_command;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
@@ -39,8 +40,6 @@ const LAST_SIGNAL: i32 = 64;
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 /// Variables with the root of the workspace, also under the name that commands written for the Open Agent Harness know.
 const ROOT: [&str; 2] = ["DORMOUSE_WORKSPACE_ROOT", "OPENHARNESS_WORKSPACE_ROOT"];
-/// Variables that change how programs are loaded: they are not for a declaration to set.
-const REFUSED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"];
 /// Time for which output is waited for that may still be on its way when all processes have ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -138,8 +137,7 @@ fn spawn(place: &Place, command: &ShellCommand, confined: Confined<'_>) -> Resul
     shell.args(["/bin/sh", "-c", script, "dormouse", &command.command, path_of(command.shell)]).current_dir(&folder);
     shell.env_clear().envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     for (name, value) in &command.environment {
-        let sound = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !sound || REFUSED.contains(&name.as_str()) || value.expose().contains('\0') {
+        if !is_variable_of_command(name) || value.expose().contains('\0') {
             return Err(ExecutionError::InvalidRequest { reason: format!("the variable `{name}` cannot be set") });
         }
         shell.env(name, value.expose());
