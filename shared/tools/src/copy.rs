@@ -90,15 +90,21 @@ impl CopyWorker {
         let may_change = matches!(request.operation, RemoteOperation::Write { .. } | RemoteOperation::Run(_));
         let time = left.saturating_sub(TO_ANSWER).max(left / 2);
         let published = published(&request.operation, &definitions);
-        let reply = done(&backend, request.operation, time, self.limits).await?;
+        let mut reply = done(&backend, request.operation, time, self.limits).await?;
         if let Some(path) = published {
             let reason = "it is published, and what is written to it here does not stay: write another file";
             return Err(confined(&path, reason));
         }
         if may_change {
-            let after = FileTree::of(&place.0, &definitions, self.limits)?;
+            let (after, unkept) = FileTree::of(&place.0, &definitions, self.limits)?;
             drop(place);
             kept(&exchange, (before, version), after).await?;
+            if let (Some(line), RemoteReply::Ran(outcome)) = (unkept.told(), &mut reply) {
+                tracing::warn!(line, "a command wrote what is not kept");
+                let text = &mut outcome.stderr.text;
+                let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+                text.extend([end, line.as_str(), "\n"]);
+            }
         }
         Ok(reply)
     }

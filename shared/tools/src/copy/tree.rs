@@ -1,6 +1,7 @@
 //! The files of a workspace as one value, as bytes, and in a folder.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -35,6 +36,33 @@ enum TreeEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileTree(BTreeMap<String, TreeEntry>);
 
+/// Files of a workspace that cannot be kept.
+#[derive(Debug, Default)]
+pub(super) struct Unkept {
+    count: usize,
+    first: String,
+}
+
+impl Unkept {
+    fn add(&mut self, folder: &str, name: &OsStr) {
+        if self.count == 0 {
+            self.first = Path::new(folder).join(name).to_string_lossy().into_owned();
+        }
+        self.count += 1;
+    }
+
+    /// A line that tells of them, where there are some.
+    pub(super) fn told(&self) -> Option<String> {
+        let Self { count, first } = self;
+        let what = match count {
+            0 => return None,
+            1 => format!("`{first}` is not kept: its name, or where it leads as a link, is no UTF-8 text"),
+            _ => format!("{count} files are not kept, `{first}` among them: their names are no UTF-8 text"),
+        };
+        Some(format!("[{what}]"))
+    }
+}
+
 /// The beginning of an archive: what comes behind it.
 #[derive(Serialize, Deserialize)]
 struct ArchiveHead {
@@ -52,14 +80,19 @@ enum ListedPath {
 }
 
 impl FileTree {
-    /// The files in `root` that are none of `definitions`. Links are kept as they are and never followed; devices and
-    /// sockets are left out.
-    pub(super) fn of(root: &Path, definitions: &Definitions, limits: CopyLimits) -> Result<Self, ExecutionError> {
+    /// The files in `root` that are none of `definitions`, and those that cannot be kept. Links are kept as they are and never
+    /// followed; devices and sockets are left out.
+    pub(super) fn of(
+        root: &Path,
+        definitions: &Definitions,
+        limits: CopyLimits,
+    ) -> Result<(Self, Unkept), ExecutionError> {
         let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(|error| failed(&error))?;
         let folders = definitions.keys().flat_map(|path| folders_of(path)).collect();
-        let mut walk = TreeWalk { definitions, folders, limits, bytes: 0, found: BTreeMap::new() };
+        let (found, unkept) = (BTreeMap::new(), Unkept::default());
+        let mut walk = TreeWalk { definitions, folders, limits, bytes: 0, found, unkept };
         walk.folder(&dir, "", 0)?;
-        Ok(Self(walk.found))
+        Ok((Self(walk.found), walk.unkept))
     }
 
     /// Its bytes; the same for the same files.
@@ -173,6 +206,7 @@ struct TreeWalk<'d> {
     limits: CopyLimits,
     bytes: u64,
     found: BTreeMap<String, TreeEntry>,
+    unkept: Unkept,
 }
 
 impl TreeWalk<'_> {
@@ -182,8 +216,15 @@ impl TreeWalk<'_> {
         }
         for entry in dir.entries().map_err(|error| failed(&error))? {
             let entry = entry.map_err(|error| failed(&error))?;
-            // A name that is no text cannot be asked for.
-            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+            let Ok(kind) = entry.file_type() else { continue };
+            let name = match entry.file_name().into_string() {
+                Ok(name) => name,
+                // A name that is no text cannot be asked for.
+                Err(name) => {
+                    self.unkept.add(path, &name);
+                    continue;
+                }
+            };
             let inner = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             // What stands in the place of a definition, or of a folder of some, is none of the files.
             let is_in_the_way = !kind.is_dir() && self.folders.contains(inner.as_str());
@@ -201,8 +242,11 @@ impl TreeWalk<'_> {
                 self.folder(&below, &inner, depth + 1)?;
             } else if kind.is_symlink() {
                 let target = dir.read_link_contents(&name).map_err(|error| failed(&error))?;
-                if let Some(target) = target.to_str() {
-                    self.found.insert(inner, TreeEntry::Link(target.to_owned()));
+                match target.to_str() {
+                    Some(target) => {
+                        self.found.insert(inner, TreeEntry::Link(target.to_owned()));
+                    }
+                    None => self.unkept.add(path, OsStr::new(&name)),
                 }
             } else if kind.is_fifo() {
                 self.found.insert(inner, TreeEntry::Pipe);
@@ -295,6 +339,8 @@ fn failed(error: &io::Error) -> ExecutionError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn tree(files: &[(&str, &str)]) -> FileTree {
@@ -339,7 +385,7 @@ mod tests {
             lay_out(place.path(), &definitions, files).expect("it is laid out");
             place
         };
-        let kept = |place: &Path| FileTree::of(place, &definitions, CopyLimits::default()).expect("files");
+        let kept = |place: &Path| FileTree::of(place, &definitions, CopyLimits::default()).expect("files").0;
         let place = laid_out(&tree(&[("ok", "1")]));
         std::fs::remove_dir_all(place.path().join(".openharness")).expect("a command removes it");
         std::fs::write(place.path().join(".openharness"), "mine").expect("and writes a file of its name");
@@ -352,6 +398,25 @@ mod tests {
         assert_eq!(kept(place.path()), tree(&[("ok", "1")]));
         let run = std::process::Command::new("sh").args(["-c", script]).current_dir(place.path()).output();
         assert_eq!(run.expect("it runs").stdout, b"hi\n", "a script can be run by its path");
+    }
+
+    #[test]
+    fn files_that_cannot_be_kept_are_told() {
+        let place = tempfile::tempdir().expect("a folder");
+        let told = || {
+            let (files, unkept) =
+                FileTree::of(place.path(), &Definitions::new(), CopyLimits::default()).expect("files");
+            (files.0.len(), unkept.told())
+        };
+        std::fs::write(place.path().join("ok"), "1").expect("a file");
+        assert_eq!(told(), (1, None));
+        std::fs::write(place.path().join(OsStr::from_bytes(b"caf\xe9")), "1").expect("a file");
+        let (kept, line) = told();
+        let line = line.expect("a line");
+        assert!(kept == 1 && line.starts_with("[`caf\u{fffd}` is not kept"), "{line}");
+        std::fs::create_dir(place.path().join(OsStr::from_bytes(b"\xff"))).expect("a folder");
+        let line = told().1.expect("a line");
+        assert!(line.starts_with("[2 files are not kept"), "{line}");
     }
 
     #[test]
