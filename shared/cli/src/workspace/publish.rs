@@ -68,8 +68,8 @@ pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailu
     objections.extend(secrets(&files));
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
-    for objection in &objections {
-        writeln!(err, "{}", plain(objection))?;
+    for told in absent_folders(&workspace, &files).chain(objections.iter().cloned()) {
+        writeln!(err, "{}", plain(&told))?;
     }
     if !workspace.is_sound() || !objections.is_empty() {
         writeln!(err, "nothing was published: mend what is wrong first")?;
@@ -172,6 +172,22 @@ fn unpublished(workspace: &Workspace, files: &Files, folder: &Path) -> Vec<Strin
         })
     };
     commands(workspace).filter_map(complaint).collect()
+}
+
+/// Actions that are run in a folder without definitions, which a function has only where an agent or a client makes it.
+fn absent_folders(workspace: &Workspace, files: &Files) -> impl Iterator<Item = String> {
+    workspace.actions.values().filter_map(move |action| {
+        let folder = plain_path(&action.entry.folder, "")?;
+        let inside = format!("{folder}/");
+        let is_there = folder.is_empty() || files.keys().any(|path| path.starts_with(&inside));
+        (!is_there).then(|| {
+            format!(
+                "{}: warning: its command is run in `{folder}`, of which nothing is published: each call fails until an agent or \
+                 a client has made that folder; without `cwd` it is run in the folder of the action",
+                action.file
+            )
+        })
+    })
 }
 
 /// The path of `script`, which is named in `place`, from the root of the workspace on; `None` where it leads out of that.
@@ -298,6 +314,23 @@ mod tests {
                 expected.is_none_or(|expected| told[0].starts_with(path) && told[0].ends_with(&expected)),
                 "{told:?}"
             );
+        }
+    }
+
+    #[test]
+    fn an_action_in_a_folder_that_is_not_published_is_told() {
+        let file = ".openharness/actions/pay/ACTION.yaml";
+        for (entry, is_told) in [
+            ("command: ./pay.sh", false),
+            ("command: ls, cwd: .", false),
+            ("command: ls, cwd: ./.openharness/", false),
+            ("command: npm test, cwd: src", true),
+        ] {
+            let text = format!("name: pay\ndescription: Pays.\nentry: {{{entry}}}\n");
+            let all = files(&[(file, &text)]);
+            let told: Vec<String> = absent_folders(&load(&all, &Platform::default()), &all).collect();
+            assert_eq!(told.len(), usize::from(is_told), "{entry}: {told:?}");
+            assert!(told.iter().all(|line| line.starts_with(file) && line.contains("run in `src`")), "{told:?}");
         }
     }
 
