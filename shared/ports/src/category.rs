@@ -67,7 +67,7 @@ categories! {
     // pipeline-utilities §9
     /// A fan-out has no instances.
     FanOutEmpty = "fan_out_empty",
-    /// A fan-out's count is negative.
+    /// A fan-out's count is negative, or larger than any that is run.
     FanOutInvalidCount = "fan_out_invalid_count",
     /// A fan-out's concurrency is not positive.
     FanOutInvalidConcurrency = "fan_out_invalid_concurrency",

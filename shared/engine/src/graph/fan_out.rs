@@ -5,7 +5,7 @@ use dormouse_ports::Category;
 
 use super::CompiledGraph;
 use crate::node::Middleware;
-use crate::{EngineError, FieldType, NodeError, State, StateSchema};
+use crate::{EngineError, Field, FieldType, NodeError, State, StateSchema};
 
 /// Effect of an error in one concurrent part of a node on the node (pipeline-utilities §9.5, §11.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl FanOut {
         self
     }
 
-    /// This many instances.
+    /// This many instances: none to 100,000.
     pub fn count(mut self, count: Amount) -> Self {
         self.count = Some(count);
         self
@@ -170,7 +170,8 @@ impl FanOut {
         self
     }
 
-    /// The parent's field that receives the errors of failed instances, under [`ErrorPolicy::Collect`].
+    /// The parent's field that receives the errors of failed instances, under [`ErrorPolicy::Collect`]: a list with a reducer
+    /// that extends it.
     pub fn errors_field(mut self, field: impl Into<Arc<str>>) -> Self {
         self.errors_field = Some(field.into());
         self
@@ -203,12 +204,10 @@ impl FanOut {
             return refuse(Category::FanOutCountModeAmbiguous, message.to_owned());
         }
         self.check_fields(node, parent)?;
-        if let Some((field, declared)) = self.items_field.as_ref().and_then(|field| parent.get(field)) {
-            let list =
-                declared.field_type.is_list() || (declared.field_type == FieldType::Any && declared.default.is_array());
-            if !list {
-                return refuse(Category::FanOutFieldNotList, format!("`{field}` is not a list"));
-            }
+        if let Some((field, declared)) = self.items_field.as_ref().and_then(|field| parent.get(field))
+            && !is_list(declared)
+        {
+            return refuse(Category::FanOutFieldNotList, format!("`{field}` is not a list"));
         }
         if let Some(collect) = &self.collect_field
             && let Some(update) = self.middleware.iter().find_map(|m| m.static_degraded_update())
@@ -229,6 +228,19 @@ impl FanOut {
         let inward = inward.chain(self.inputs.iter().map(|(field, _)| field));
         let inward = inward.chain(self.extra_outputs.iter().map(|(_, from)| from)).map(|field| (inner, field));
         super::check_declared(node, outer.chain(inward))?;
+        if let Some((field, declared)) = self.errors_field.as_ref().and_then(|field| parent.get(field)) {
+            let refuse = |category, what: &str| {
+                Err(EngineError::new(category, format!("node `{node}`: the errors field `{field}` {what}")))
+            };
+            if !is_list(declared) {
+                return refuse(Category::FanOutFieldNotList, "must be a list");
+            }
+            if !declared.reducer.extends_lists() {
+                let what =
+                    "must have a reducer that extends it: with this one errors replace those before, or none is kept";
+                return refuse(Category::ReducerConfigurationInvalid, what);
+            }
+        }
         match self.count_field.as_ref().and_then(|field| parent.get(field)) {
             Some((field, declared)) if ![FieldType::Int, FieldType::Any].contains(&declared.field_type) => {
                 let message = format!("node `{node}`: the count field `{field}` must be an integer");
@@ -254,4 +266,8 @@ impl FanOut {
         let doubled = mapped.chain(collected).filter(|target| super::doubles(parent, target));
         doubled.cloned().collect()
     }
+}
+
+fn is_list(field: &Field) -> bool {
+    field.field_type.is_list() || (field.field_type == FieldType::Any && field.default.is_array())
 }

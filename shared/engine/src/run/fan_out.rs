@@ -20,6 +20,9 @@ use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
 use crate::{NodeError, Reducer, State, StateSchema, Update};
 
+/// Instances of a fan-out over a count. All of them have a state before the first one runs.
+const MOST_INSTANCES: usize = 100_000;
+
 /// End of an instance.
 enum InstanceEnd {
     Contributed {
@@ -222,8 +225,10 @@ fn resolve(fan_out: &FanOut, parent: &State) -> Result<Resolved, NodeError> {
 
 fn instance_count(count: Option<&Amount>, parent: &State) -> Result<usize, NodeError> {
     let count = count.map_or(Ok(None), |count| count.resolve(parent))?;
-    count.and_then(|count| usize::try_from(count).ok()).ok_or_else(|| {
-        let message = format!("a fan-out's count must not be negative, and is {count:?}");
+    let number = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= MOST_INSTANCES);
+    number.ok_or_else(|| {
+        let count = count.map_or_else(|| "none".to_owned(), |count| count.to_string());
+        let message = format!("a fan-out's count must be a number from 0 to {MOST_INSTANCES}, and is {count}");
         NodeError::new(message).with_category(Category::FanOutInvalidCount)
     })
 }

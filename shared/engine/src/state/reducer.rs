@@ -110,6 +110,15 @@ impl Reducer {
         }
     }
 
+    /// True if an update that is a list of items joins those that are there; of the application's own nobody knows.
+    pub(crate) fn extends_lists(&self) -> bool {
+        match self {
+            Self::Append | Self::BoundedAppend { .. } | Self::DedupeAppend { .. } | Self::MergeByKey { .. } => true,
+            Self::LastWriteWins | Self::Merge | Self::ConcatFlatten | Self::MergeAll => false,
+            Self::Custom { .. } => true,
+        }
+    }
+
     /// Reason for which the parameters make no sense, if they do not (`reducer_configuration_invalid`).
     pub(crate) fn misconfiguration(&self) -> Option<String> {
         match self {

@@ -142,8 +142,11 @@ async fn without_items_it_raises_unless_told_otherwise() {
 #[tokio::test]
 async fn numbers_that_make_no_sense_are_errors() {
     let of_count = |count| FanOut::over(worker(Ok)).count(Amount::Fixed(count)).collect("out", "outs");
-    let error = run(outer(of_count(-1)).unwrap(), json!({})).await.unwrap_err();
-    assert_eq!(error.derived_category(), &Category::FanOutInvalidCount);
+    for count in [-1, 100_001, 1_000_000_000_000] {
+        let error = run(outer(of_count(count)).unwrap(), json!({})).await.unwrap_err();
+        assert_eq!(error.derived_category(), &Category::FanOutInvalidCount);
+        assert!(error.message().contains(&format!("from 0 to 100000, and is {count}")), "{error}");
+    }
     let none_at_once = of_count(2).concurrency(Some(Amount::Fixed(0)));
     let error = run(outer(none_at_once).unwrap(), json!({})).await.unwrap_err();
     assert_eq!(error.derived_category(), &Category::FanOutInvalidConcurrency);
@@ -156,6 +159,12 @@ fn mistakes_are_found_when_the_graph_is_compiled() {
     assert_eq!(refused(over(Ok).count(Amount::Fixed(1))), Category::FanOutCountModeAmbiguous);
     assert_eq!(refused(FanOut::over(worker(Ok)).items("count", "item")), Category::FanOutFieldNotList);
     assert_eq!(refused(over(Ok).errors_field("nowhere")), Category::MappingReferencesUndeclaredField);
+    assert_eq!(refused(over(Ok).errors_field("count")), Category::FanOutFieldNotList);
+    assert_eq!(
+        refused(over(Ok).errors_field("items")),
+        Category::ReducerConfigurationInvalid,
+        "its items are replaced"
+    );
     let doubled = FanOut::over(worker(Ok)).items("outs", "out").collect("out", "outs");
     assert!(outer(doubled).unwrap().warnings()[0].starts_with("projection_reducer_round_trip"));
 }
