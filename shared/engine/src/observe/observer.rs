@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
@@ -169,11 +170,18 @@ impl CompiledGraph {
         self.observers.attach(observer, phases)
     }
 
-    /// The root span of a call, as decided by the first observer that answers.
+    /// The root span of a call, as decided by the first observer that answers. One that panics does not.
     pub(crate) fn trace_context(&self, of_the_call: &[RegisteredObserver]) -> Option<String> {
         let surrounding = crate::ambient::surrounding_trace();
         let attached = self.observers.snapshot();
-        attached.iter().chain(of_the_call).find_map(|one| one.observer.trace_context(surrounding.as_deref()))
+        let answer = |one: &RegisteredObserver| {
+            let asked = catch_unwind(AssertUnwindSafe(|| one.observer.trace_context(surrounding.as_deref())));
+            asked.unwrap_or_else(|_| {
+                tracing::warn!("an observer panicked when it was asked for the trace of a call");
+                None
+            })
+        };
+        attached.iter().chain(of_the_call).find_map(answer)
     }
 
     /// Takes an attached observer off again; invocations that run already keep it.

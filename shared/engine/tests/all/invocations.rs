@@ -289,6 +289,29 @@ async fn a_panic_is_a_node_exception_with_the_state_before_it() {
     assert_eq!(error.state().unwrap().get("log"), Some(&json!(["a"])));
 }
 
+/// An observer with a bug.
+struct Buggy;
+
+#[async_trait]
+impl Observer for Buggy {
+    async fn observe(&self, _: &NodeEvent) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn trace_context(&self, _: Option<&str>) -> Option<String> {
+        panic!("a bug")
+    }
+}
+
+#[tokio::test]
+async fn an_observer_that_panics_takes_no_call_with_it() {
+    let stage = Stage::default();
+    let graph = compiled(GraphBuilder::new("g", schema()).entry("a").function("a", says("a")).edge("a", END));
+    graph.attach_observer(Arc::new(Buggy), Phases::default());
+    let done = stage.engine().invoke(&graph, Invocation::default()).await.unwrap();
+    assert_eq!(state(done)["log"], json!(["a"]));
+}
+
 #[tokio::test]
 async fn a_failed_merge_changes_no_field_at_all() {
     let stage = Stage::default();
