@@ -51,13 +51,14 @@ pub(super) struct CheckpointStart {
 
 impl CheckpointStart {
     pub(super) fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
-        let point = save_point(&record)?;
+        let point = save_point(&record);
         let session_version = record.session_version;
         let declared = graph.schema().version();
         let version = record.schema_version;
         let stored = record.parent_states.into_iter().chain([record.state]).collect();
+        // Whether there are migrations for it is judged first (§10.10): only a record of this version can be an invalid one.
         let mut stored = graph.migrations().migrate(Migrated::Checkpoint, stored, (&version, declared))?;
-        let point = point.map(|point| reachable(graph, point)).transpose().map_err(invalid)?;
+        let point = point?.map(|point| reachable(graph, point)).transpose().map_err(invalid)?;
         let path = point.as_ref().map_or(&[][..], |point| &point.path);
         let graphs = restore::graphs(graph, path).map_err(invalid)?;
         stored.truncate(graphs.len());

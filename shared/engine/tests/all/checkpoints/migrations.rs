@@ -6,7 +6,7 @@ use dormouse_engine::{
     Projection, Resume, State, StateSchema, Update, Upgrade, suspend,
 };
 use dormouse_ports::{
-    Category, CheckpointRecord, Clock, InvocationStatus, Invocations, Map, NodePosition, SignalDescriptor,
+    Category, CheckpointRecord, Clock, InvocationStatus, Invocations, Map, NodePosition, SavePoint, SignalDescriptor,
 };
 use dormouse_testkit::map;
 use serde_json::{Value, json};
@@ -114,6 +114,15 @@ async fn a_missing_chain_says_what_there_is() {
     assert_eq!(error.details()["registry_description"], "3 -> 4");
     let none = resumed(graph("2", &[]), "1", json!({ "x": "no number" })).await.unwrap_err();
     assert_eq!(none.category(), &Category::CheckpointStateMigrationMissing, "before anybody looks at the state");
+    for (version, category) in
+        [("1", Category::CheckpointStateMigrationMissing), ("2", Category::CheckpointRecordInvalid)]
+    {
+        let world = World::default();
+        let at = Some(SavePoint { path: vec!["gone".into(), "a".into()], merged: false });
+        world.memory.seed(CheckpointRecord { at, ..record(&world, version, json!({})) });
+        let error = world.resume(&world.graph(graph("2", &[]))).await.unwrap_err();
+        assert_eq!(error.category(), &category, "{version}");
+    }
 }
 
 #[tokio::test]
