@@ -119,13 +119,24 @@ fn check_block(block: &Value, allowed: &[&str]) -> Result<(), String> {
     }
 }
 
+/// How closely an image is to be looked at.
+const DETAILS: [&str; 3] = ["auto", "low", "high"];
+
 fn check_image(block: &Value) -> Result<(), String> {
+    let detail = block.get("detail").filter(|detail| !detail.is_null());
+    if detail.is_some_and(|detail| detail.as_str().is_none_or(|detail| !DETAILS.contains(&detail))) {
+        return Err(format!("detail of an image must be one of {}", DETAILS.join(", ")));
+    }
     let source = block.get("source").unwrap_or(&Value::Null);
     match source.get("type").and_then(Value::as_str) {
         Some("url") => check_text(source, "url", "an image source"),
         Some("inline") => {
             check_text(source, "base64_data", "an inline image")?;
-            check_text(block, "media_type", "an inline image")
+            check_text(block, "media_type", "an inline image")?;
+            match block.get("media_type").and_then(Value::as_str) {
+                Some(media_type) if media_type.starts_with("image/") => Ok(()),
+                Some(_) | None => Err("media_type of an inline image must be one of image/…".to_owned()),
+            }
         }
         _ => Err("an image needs a source of type url or inline".to_owned()),
     }
@@ -151,6 +162,8 @@ mod tests {
             json!({ "role": "user", "content": [
                 { "type": "text", "text": "What is this?" },
                 { "type": "image", "source": { "type": "url", "url": "https://example.com/a.png" } },
+                { "type": "image", "source": { "type": "inline", "base64_data": "AA" }, "media_type": "image/png",
+                    "detail": "low" },
             ] }),
             json!({ "role": "assistant", "content": [], "tool_calls": [{ "id": "c", "name": "n", "arguments": {} }] }),
             json!({ "role": "tool", "content": "", "tool_call_id": "c" }),
@@ -169,6 +182,10 @@ mod tests {
             json!({ "role": "user", "content": "x", "tool_calls": [] }),
             json!({ "role": "user", "content": [{ "type": "thinking", "text": "hm" }] }),
             json!({ "role": "user", "content": [{ "type": "image", "source": { "type": "inline", "base64_data": "AA" } }] }),
+            json!({ "role": "user", "content": [{ "type": "image", "media_type": "text/html",
+                "source": { "type": "inline", "base64_data": "AA" } }] }),
+            json!({ "role": "user", "content": [{ "type": "image", "detail": "ultra",
+                "source": { "type": "url", "url": "https://example.com/a.png" } }] }),
             json!({ "role": "assistant", "content": "" }),
             json!({ "role": "assistant", "content": [{ "type": "image", "source": { "type": "url", "url": "u" } }] }),
             json!({ "role": "tool", "content": "x" }),
