@@ -19,6 +19,7 @@
 mod action;
 mod agent;
 mod approval;
+mod asked;
 mod fields;
 mod guest;
 mod hook;
@@ -43,6 +44,7 @@ use indexmap::IndexMap;
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
 pub use approval::{ApprovalPolicy, ToolOrigin};
 pub(crate) use approval::{is_exact, matches};
+pub use asked::ResolvedModel;
 pub use dormouse_ports::tool::{
     ActionDefinition, ActionEntry, ActionExposure, Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition,
 };
@@ -58,7 +60,6 @@ pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
 pub use read::{KnownFiles, read};
-pub use references::ResolvedModel;
 pub use settings::{EngineSettings, Imports, Settings, WorkspaceKind};
 pub use skill::SkillDefinition;
 

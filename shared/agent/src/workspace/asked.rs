@@ -1,0 +1,131 @@
+//! The model that an agent asks.
+
+use std::collections::BTreeSet;
+
+use dormouse_ports::model::RuntimeConfig;
+
+use super::Workspace;
+use super::agent::{AgentDefinition, AgentMode, ModelChoice};
+use super::model::ModelDefinition;
+use super::problem::{DefinitionKind, DefinitionName};
+use crate::names::nearest;
+
+/// What is said of an agent of which nobody knows which model it is to ask.
+pub(super) const SEVERAL: &str =
+    "it names no model, and there are several: set `model`, or the alias `default` in the settings";
+
+/// A model, and the sampling with which an agent asks it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResolvedModel {
+    /// Reference: `workspace/NAME` or `platform/NAME`.
+    pub reference: String,
+    /// Sampling: that of the alias, and over it that of the agent.
+    pub config: RuntimeConfig,
+}
+
+impl Workspace {
+    /// The model that `agent` asks: its own, or the alias `default`, or the only one that there is, or that of the agents that
+    /// ask it, where they have one in common. Where there is none of these, the first alias stands in, which is a mistake that
+    /// a check names.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn model_of(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
+        let model = match self.chosen(agent, &mut BTreeSet::new()) {
+            Err(missing) => match self.stand_in(agent) {
+                Some((_, choice)) => self.resolve(choice)?,
+                None => return Err(missing),
+            },
+            Ok(model) => model,
+        };
+        Ok(ResolvedModel { config: model.config.overridden_by(&agent.sampling), ..model })
+    }
+
+    /// The first alias, where `agent` names no model and nothing says which one is meant: agents that ran with it go on.
+    pub(super) fn stand_in(&self, agent: &AgentDefinition) -> Option<(&str, &ModelChoice)> {
+        let is_open = agent.model.is_none() && self.default_alias().is_none();
+        let first = self.settings.models.iter().next().filter(|_| is_open);
+        let (name, choice) = first.filter(|_| self.chosen(agent, &mut BTreeSet::new()).is_err())?;
+        Some((name, choice))
+    }
+
+    /// The alias of agents that name no model: `default`, or the only one.
+    fn default_alias(&self) -> Option<&ModelChoice> {
+        let aliases = &self.settings.models;
+        aliases.get("default").or_else(|| aliases.values().next().filter(|_| aliases.len() == 1))
+    }
+
+    /// The same without the sampling of the agent. Those in `known` are looked at already.
+    fn chosen<'w>(
+        &'w self,
+        agent: &'w AgentDefinition,
+        known: &mut BTreeSet<&'w str>,
+    ) -> Result<ResolvedModel, String> {
+        match &agent.model {
+            Some(choice) => self.resolve(choice),
+            None => self.default_model().or_else(|missing| self.inherited(agent, known).ok_or(missing)),
+        }
+    }
+
+    /// The model of the agents that ask `agent`; `None` where these differ.
+    fn inherited<'w>(&'w self, agent: &'w AgentDefinition, known: &mut BTreeSet<&'w str>) -> Option<ResolvedModel> {
+        if agent.mode == AgentMode::Primary || !known.insert(&agent.name) {
+            return None;
+        }
+        let askers = self.agents.values().filter(|other| other.subagents.contains(&agent.name));
+        let mut models = askers.filter_map(|asker| self.chosen(asker, known).ok());
+        let first = models.next()?;
+        models.all(|model| model == first).then_some(first)
+    }
+
+    fn default_model(&self) -> Result<ResolvedModel, String> {
+        if let Some(choice) = self.default_alias() {
+            return self.resolve(choice);
+        }
+        if !self.settings.models.is_empty() {
+            return Err(SEVERAL.to_owned());
+        }
+        let own = self.models.keys().map(|name| format!("workspace/{name}"));
+        let others = self.platform_models.keys().filter(|_| self.models.is_empty());
+        let mut all = own.chain(others.map(|name| format!("platform/{name}")));
+        match (all.next(), all.next()) {
+            (Some(reference), None) => Ok(ResolvedModel { reference, config: RuntimeConfig::default() }),
+            (Some(_), Some(_)) => Err(SEVERAL.to_owned()),
+            (None, _) => {
+                Err("there is no model: declare one in `.openharness/models`, or name one of the platform".to_owned())
+            }
+        }
+    }
+
+    pub(super) fn resolve(&self, choice: &ModelChoice) -> Result<ResolvedModel, String> {
+        let name = &choice.reference;
+        if name.starts_with("workspace/") || name.starts_with("platform/") {
+            return Ok(ResolvedModel { reference: name.clone(), config: choice.config.clone() });
+        }
+        if let Some(alias) = self.settings.models.get(name) {
+            let reference = &alias.reference;
+            if !reference.contains('/') {
+                return Err(format!(
+                    "alias `{name}` stands for `{reference}`, which is no reference: write `workspace/{reference}`"
+                ));
+            }
+            let config = alias.config.overridden_by(&choice.config);
+            return Ok(ResolvedModel { reference: reference.clone(), config });
+        }
+        if self.models.contains_key(name) {
+            return Err(format!("there is no alias `{name}`; the model of that name is `workspace/{name}`"));
+        }
+        let guess = nearest(name, self.settings.models.keys().map(String::as_str));
+        let guess = guess.map(|name| format!(": did you mean `{name}`?")).unwrap_or_default();
+        Err(format!("there is no model `{name}`{guess}"))
+    }
+
+    /// The definition of `workspace/NAME` or `platform/NAME`, if it is enabled.
+    pub fn model(&self, reference: &str) -> Option<&ModelDefinition> {
+        let model = match reference.strip_prefix("platform/") {
+            Some(name) => self.platform_models.get(name)?,
+            None => self.models.get(reference.strip_prefix("workspace/")?)?,
+        };
+        (!self.disabled.contains(&DefinitionName::new(DefinitionKind::Model, &model.name))).then_some(model)
+    }
+}
