@@ -30,6 +30,7 @@ mod lane;
 mod listen;
 mod machine;
 mod opened;
+mod patient;
 mod pattern;
 mod program;
 mod receipts;

@@ -1,4 +1,5 @@
-//! Connections: a client that is slow to send its request is not waited for, and at the end none is for long.
+//! Connections: a client that is slow to send its request, or to read its answer, is not waited for, and at the end none is for
+//! long.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::patient::Patient;
 use crate::shutdown::RunningGuard;
 
 /// Time that a connection may take for the head of its next request, and where most connections are taken. So long it is kept
@@ -28,6 +30,8 @@ const HEAD_IN_A_CROWD: Duration = Duration::from_secs(5);
 const PIECE: Duration = Duration::from_secs(15);
 /// Time that a body may take.
 const BODY: Duration = Duration::from_secs(60);
+/// Time in which a client takes some of what is written to it; as long as proxies wait for it.
+const UNREAD: Duration = Duration::from_secs(60);
 /// Largest number of connections, and the one where this process may have few files; more wait to be accepted. Streams and
 /// sockets, of which there are a thousand at most, leave some of the first to others.
 const CONNECTIONS: usize = 4_096;
@@ -46,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, running: Runnin
             accepted = listener.accept(), if connections.len() < most => match accepted {
                 Ok((stream, _)) => {
                     let head = if connections.len() < most / 2 { HEAD } else { HEAD_IN_A_CROWD };
-                    connections.spawn(connection(stream, head, routes.clone(), running.clone()));
+                    connections.spawn(connection(stream, (head, UNREAD), routes.clone(), running.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -76,13 +80,14 @@ fn files() -> usize {
     raised.map_or(0, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-async fn connection(stream: TcpStream, head: Duration, routes: Router, running: RunningGuard) {
+async fn connection(stream: TcpStream, (head, unread): (Duration, Duration), routes: Router, running: RunningGuard) {
     // Small answers shall not wait for more.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(tower_of(routes));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head);
-    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    let stream = TokioIo::new(Patient::new(stream, unread));
+    let mut served = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = running.stopping() => {
@@ -157,7 +162,7 @@ mod tests {
         let running = shutdown.running();
         let serving = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.expect("a client");
-            connection(stream, head, Router::new(), running).await;
+            connection(stream, (head, UNREAD), Router::new(), running).await;
         });
         let mut client = TcpStream::connect(address).await.expect("it is listened to");
         for _ in 0..3 {
@@ -171,6 +176,22 @@ mod tests {
         let _ = client.read_to_end(&mut Vec::new()).await.expect("it ends");
         assert!(idle.elapsed() > head / 2, "{:?}", idle.elapsed());
         serving.await.expect("it ends");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_an_answer_leaves_the_connection_to_others() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let shutdown = Shutdown::new();
+        let running = shutdown.running();
+        let much = Router::new().fallback(|| async { vec![b'x'; 32 << 20] });
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a client");
+            connection(stream, (HEAD, Duration::from_millis(100)), much, running).await;
+        });
+        let mut client = TcpStream::connect(address).await.expect("it is listened to");
+        client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.expect("it is read");
+        timeout(Duration::from_secs(20), serving).await.expect("it is given up").expect("it ends");
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! WebSockets: carries the frames of the application.
 
+use std::time::Duration;
+
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormouse_http::{Frames, LARGEST_FRAME, Socket, SocketReply};
 use futures::{SinkExt, StreamExt};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::gate::{Credentials, Gate};
 use crate::gateway::{Front, encode, headed, overload, too_much};
@@ -17,6 +20,8 @@ use crate::shutdown::RunningGuard;
 
 /// Bytes that are read of a socket at once.
 const READ_BUFFER: usize = 4 * 1024;
+/// Time that the last frame may take.
+const LAST: Duration = Duration::from_secs(1);
 
 /// True if `request` asks for a WebSocket.
 pub(crate) fn is_asked_for(request: &Request) -> bool {
@@ -98,7 +103,7 @@ async fn carry(
         tokio::select! {
             frame = frames.next() => match frame {
                 Some(frame) => {
-                    if connection.send(Message::text(frame.text)).await.is_err() {
+                    if !send(&mut connection, frame.text, &running).await {
                         return;
                     }
                 }
@@ -107,7 +112,7 @@ async fn carry(
             message = connection.recv() => match message {
                 Some(Ok(Message::Text(text))) => match commands.take(&mut socket, &text).await {
                     SocketReply::Frame(frame) => {
-                        if connection.send(Message::text(frame)).await.is_err() {
+                        if !send(&mut connection, frame, &running).await {
                             return;
                         }
                     }
@@ -131,7 +136,16 @@ async fn carry(
         }
     };
     let close = CloseFrame { code, reason: reason.into() };
-    let _ = connection.send(Message::Close(Some(close))).await;
+    let _ = timeout(LAST, connection.send(Message::Close(Some(close)))).await;
+}
+
+/// Sends a frame. False where the client is gone, or has not read what was before it when the server ends.
+async fn send(connection: &mut WebSocket, text: String, running: &RunningGuard) -> bool {
+    tokio::select! {
+        biased;
+        sent = connection.send(Message::text(text)) => sent.is_ok(),
+        () = running.stopping() => false,
+    }
 }
 
 /// True if `headers` have the key of a handshake (RFC 6455 §4.1).
