@@ -72,11 +72,13 @@ impl AnsweredCaller {
         }
     }
 
-    /// True if `pause` comes behind the one question that they were asked on a page.
+    /// True if `pause` comes behind the one question that they were asked, on a page or as one of several.
     fn is_past(&self, pause: &SuspendedTurn) -> bool {
         match self {
             Self::Operator | Self::Reader => false,
-            Self::Token { generation, is_of_page, .. } => *is_of_page && pause.generation != *generation,
+            Self::Token { generation, part, is_of_page, .. } => {
+                (*is_of_page || part.is_some()) && pause.generation != *generation
+            }
         }
     }
 
@@ -100,7 +102,7 @@ pub(crate) fn stale(invocation_id: &InvocationId) -> TurnReply {
     TurnReply::new(200, json!(told))
 }
 
-/// Answer for a person whose answer from a page has led to another pause.
+/// Answer for who was asked one question alone, and whose answer has led to another pause.
 fn answered(pause: &SuspendedTurn) -> TurnReply {
     let (invocation_id, repeated) = (name(&pause.invocation_id), pause.repeated);
     TurnReply::new(200, json!(TurnAnswered { status: Answered::Answered, invocation_id, repeated }))

@@ -126,7 +126,7 @@ pub(crate) const LISTED: [DescribedRoute; 7] = [
         gives: &[
             gives(
                 200,
-                "It has completed; or it had taken this answer before, or takes it from a page, and sleeps again.",
+                "It has completed; or it had taken this answer, or takes one of a page or several, and sleeps again.",
                 &[schema::<TurnCompleted<'_>>, schema::<TurnStale<'_>>, schema::<TurnAnswered<'_>>],
             ),
             SUSPENDED,

@@ -141,7 +141,7 @@ pub(crate) struct TurnStale<'a> {
     pub(crate) repeated: bool,
 }
 
-/// What a person is told of an answer from a page behind which the invocation sleeps again: nothing of that pause.
+/// What is told of an answer from a page, or of one of several, behind which the invocation sleeps again: nothing of that pause.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TurnAnswered<'a> {
     pub(crate) status: Answered,
