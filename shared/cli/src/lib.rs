@@ -312,7 +312,8 @@ fn written(done: Result<(), NewError>) -> ExitCode {
 /// Runs a command. The log is silent unless `RUST_LOG` asks for it: its output is printed.
 fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<String>)>>) -> ExitCode {
     let filter = filter_or("off");
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = lines.log_internal_errors(false).compact();
     tracing_subscriber::registry().with(filter).with(lines).init();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -406,7 +407,9 @@ fn filter_or(otherwise: &str) -> EnvFilter {
 fn start_log(log: Log, exporter: Option<&Telemetry>) {
     // The embedded store warns of every condition that did not hold, which is how races end here.
     let filter = filter_or("info,dynoxide=error");
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    // Where the terminal or the reader of the log is gone, its lines are lost; to tell that there would be a panic.
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false).with_target(false);
     let lines = match log {
         Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).boxed(),
         Log::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
@@ -446,5 +449,12 @@ mod tests {
         };
         assert_eq!((lease(&[]), lease(&["--workspace", "."])), (20, 900));
         assert_eq!(lease(&["--workspace", ".", "--lease", "30"]), 30);
+    }
+
+    #[test]
+    fn an_end_is_put_off_for_a_day_at_most() {
+        let grace = |seconds: &str| Cli::try_parse_from(["dormouse", "serve", "--table", "t", "--grace", seconds]);
+        assert!(grace("0").is_ok() && grace("86400").is_ok());
+        assert!(grace("86401").is_err() && grace("18446744073709551615").is_err());
     }
 }

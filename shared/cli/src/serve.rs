@@ -13,6 +13,9 @@ use dormouse_otel::Telemetry;
 
 use crate::{Log, begin, complain};
 
+/// The longest time for which an end may be put off, in seconds: a day.
+const LONGEST_GRACE: u64 = 86_400;
+
 /// Serves a table.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
@@ -27,7 +30,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8787")]
     listen: SocketAddr,
     /// Seconds that running turns may take when the process is asked to end; what is cut then is taken over elsewhere.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(..=LONGEST_GRACE)
+    )]
     grace: u64,
     /// Format of log lines.
     #[arg(long, value_enum, default_value_t = Log::Json)]

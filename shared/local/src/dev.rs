@@ -33,12 +33,12 @@ use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::bus::{LocalBus, PendingDeliveries};
 use crate::dispatcher::{Dispatcher, Functions, InvokeError};
+use crate::end::{asked_to_end, end_at_once};
 use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
@@ -140,8 +140,8 @@ pub enum DevError {
     Vault(#[from] VaultError),
 }
 
-/// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new
-/// requests, running turns finished, observers notified.
+/// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM, or until its terminal is closed;
+/// then ends in order: no new requests, running turns finished, observers notified.
 ///
 /// # Errors
 /// [`DevError`] when it cannot start.
@@ -343,7 +343,11 @@ async fn run(
             let authorization = options.authorization;
             let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization, text: &tour };
             let announced = Announced { tour, tells_tour: options.tour, code: &code };
-            announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
+            let store = store_address.as_deref().map(|address| (address, store_key.as_str()));
+            if let Err(error) = announced.print(store, started) {
+                // Whoever has read enough of it, as `head` has, is served all the same.
+                tracing::info!(%error, "nobody reads what is printed at the start");
+            }
             asked_to_end().await?;
             tracing::info!("ending after the running turns; Ctrl-C again ends at once");
             tokio::spawn(end_at_once());
@@ -517,25 +521,6 @@ pub(crate) async fn send_spans(app: App, running: RunningGuard) {
             () = tokio::time::sleep(SEND_SPANS_EVERY) => app.flush(SEND_SPANS_EVERY).await,
             () = running.stopping() => return,
         }
-    }
-}
-
-pub(crate) async fn asked_to_end() -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
-}
-
-pub(crate) async fn end_at_once() {
-    if asked_to_end().await.is_ok() {
-        tracing::warn!(
-            "a second signal ended the process at once; the next start takes over the turns that were running"
-        );
-        std::process::exit(130);
     }
 }
 

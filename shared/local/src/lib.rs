@@ -19,6 +19,7 @@ mod alone;
 mod bus;
 mod dev;
 mod dispatcher;
+mod end;
 mod folder;
 mod folder_objects;
 mod gate;
@@ -51,6 +52,7 @@ mod vault;
 mod workspace_folder;
 
 pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
+pub use end::left;
 pub use folder::FolderError;
 pub use folder_objects::FolderObjects;
 pub use hosts::is_loopback;

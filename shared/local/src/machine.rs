@@ -23,8 +23,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::dev::{Served, asked_to_end, end_at_once, send_spans};
+use crate::dev::{Served, send_spans};
 use crate::dispatcher::{DeliveryResult, Dispatcher, Functions, InvokeError, Job};
+use crate::end::{asked_to_end, end_at_once};
 use crate::gate::Gate;
 use crate::gateway::Front;
 use crate::lane::{Lane, Turns};
@@ -81,8 +82,9 @@ pub enum MachineError {
     Io(#[from] io::Error),
 }
 
-/// Serves `server` until SIGINT or SIGTERM, then ends in order: `/readyz` says 503, no new requests and no new work, running
-/// turns finished for as long as `grace`. What is cut then is taken over by another worker when its claim has ended.
+/// Serves `server` until SIGINT or SIGTERM, or until its terminal is closed, then ends in order: `/readyz` says 503, no new
+/// requests and no new work, running turns finished for as long as `grace`. What is cut then is taken over by another worker
+/// when its claim has ended.
 ///
 /// `work` are calls for work that this process makes itself, and signals that it delivers; `store` knows what falls due.
 ///
@@ -128,7 +130,9 @@ pub async fn serve_machine(
     };
     let serving = tokio::spawn(listen::serve(listener, routes, running));
     tracing::info!(%address, role = ?options.role, "ready");
-    writeln!(io::stdout(), "dormouse is ready at http://{address}")?;
+    if let Err(error) = writeln!(io::stdout(), "dormouse is ready at http://{address}") {
+        tracing::info!(%error, "nobody reads what is printed at the start");
+    }
     asked_to_end().await?;
     tracing::info!("ending after the running turns; a second signal ends at once");
     tokio::spawn(end_at_once());

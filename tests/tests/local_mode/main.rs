@@ -308,3 +308,19 @@ fn one_folder_is_for_one_process_and_one_port_too() {
     let again = Dormouse::start(folder.path());
     assert_ne!(again.id(), dormouse.id());
 }
+
+#[test]
+fn it_ends_in_order_where_its_terminal_is_closed() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("1");
+    // What is started by a test that was started with `nohup` goes on, and rightly.
+    if !ignored.trim().ends_with(|digit: char| "02468ace".contains(digit)) {
+        return;
+    }
+    let folder = folder();
+    let mut dormouse = Dormouse::start(folder.path());
+    let _ = dormouse.tour();
+    assert!(dormouse.hang_up(), "it ends well");
+    let log = dormouse.logged();
+    assert!(log.contains("everything is in the data folder"), "{log}");
+}

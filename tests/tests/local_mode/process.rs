@@ -152,6 +152,18 @@ impl Dormouse {
         self.child.wait().expect("it ends").success()
     }
 
+    /// Closes its terminal, so to speak, and waits until it has ended. Gives whether it ended well.
+    pub(crate) fn hang_up(&mut self) -> bool {
+        let asked = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status();
+        assert!(asked.expect("kill runs").success());
+        self.child.wait().expect("it ends").success()
+    }
+
+    /// What it has logged.
+    pub(crate) fn logged(&self) -> String {
+        std::fs::read_to_string(log_of(&self.data)).expect("a log")
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

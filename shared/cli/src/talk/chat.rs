@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_http::Authorization;
-use dormouse_local::{DevError, DevOptions, FolderError, ServedAt, serve};
+use dormouse_local::{DevError, DevOptions, FolderError, ServedAt, left, serve};
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, SubmitTaskRequest, Task, TaskMessageKind,
 };
@@ -81,7 +81,11 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let agents = found.agents;
     let serving = tokio::spawn(async move { serve(&agents, options, ready, ends).await });
     let outcome = match at.await {
-        Ok(at) => converse(asked, &agent, (&data, &at), &screen, questions).await,
+        Ok(at) => tokio::select! {
+            outcome = converse(asked, &agent, (&data, &at), &screen, questions) => outcome,
+            // What runs is given the time that it has when a server ends.
+            left = left() => left.map(|()| TalkOutcome::Fine).map_err(TalkError::from),
+        },
         // It did not start: why is told by what served.
         Err(_) => Ok(TalkOutcome::Fine),
     };
