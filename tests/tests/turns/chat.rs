@@ -10,7 +10,7 @@ use dormouse_engine::{
     StateSchema, Update, suspend,
 };
 use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOptions};
-use dormouse_harness::{Bucket, DispatchPath, Mode, Transmission};
+use dormouse_harness::{Bucket, DispatchPath, Mode, Transmission, TurnOutcome};
 use dormouse_ports::{Category, Map, SignalDescriptor};
 use dormouse_tests::Stage;
 use futures::FutureExt;
@@ -137,6 +137,30 @@ async fn a_listener_hears_each_resumed_turn_once() {
     }
     let heard = heard.lock().unwrap();
     assert_eq!(heard.iter().map(replies).collect::<Vec<_>>(), [["Done."]]);
+}
+
+/// A listener that is wrong.
+fn panics(_: ChatTurnOutcome) -> futures::future::BoxFuture<'static, ()> {
+    panic!("a listener that is wrong")
+}
+
+#[tokio::test]
+async fn a_listener_that_panics_takes_nothing_from_others_and_from_the_turn() {
+    let stage = Stage::default();
+    let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [asking()]);
+    let chat = ChatHarness::new(harness.clone(), "chat").unwrap();
+    let heard: Arc<Mutex<usize>> = Arc::default();
+    let ear = heard.clone();
+    let listener = move |_: ChatTurnOutcome| {
+        *ear.lock().unwrap() += 1;
+        futures::future::ready(()).boxed()
+    };
+    let _wrong = chat.subscribe(&"c".into(), Arc::new(panics));
+    let _right = chat.subscribe(&"c".into(), Arc::new(listener));
+    assert_eq!(replies(&chat.send(&"c".into(), hello()).await), ["Wait."]);
+    let turn = harness.turn(Transmission::signal("s", Map::new())).await;
+    assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{:?}", turn.outcome);
+    assert_eq!(*heard.lock().unwrap(), 1);
 }
 
 #[tokio::test]

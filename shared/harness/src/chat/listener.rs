@@ -1,9 +1,11 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_engine::CompiledGraph;
 use dormouse_ports::{Map, SessionId};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::history::{MESSAGES, history_length};
@@ -81,7 +83,14 @@ impl Listeners {
             ) => return,
         };
         for listener in self.of(session_id) {
-            listener(outcome.clone()).await;
+            let outcome = outcome.clone();
+            let heard = AssertUnwindSafe(async move { listener(outcome).await }).catch_unwind();
+            if heard.await.is_err() {
+                tracing::error!(
+                    session_id = session_id.as_str(),
+                    "a listener panicked; the turn that it heard of is written"
+                );
+            }
         }
     }
 
