@@ -54,8 +54,9 @@ const WORKS: Duration = Duration::from_secs(240);
 const TO_HAND_OVER: Duration = Duration::from_secs(10);
 /// Interval at which it is written that a client was heard.
 const HEARD_EVERY: SignedDuration = SignedDuration::from_secs(15);
-/// Interval at which a client may resume: each time another follower is called.
-const RESUMES_EVERY: SignedDuration = SignedDuration::from_secs(1);
+/// Seconds after which a client may resume again: each time another follower is called, and the one before may only see that when
+/// it [looks](LOOKS), so that three of them are there beside it at most.
+const RESUMES_EVERY: u32 = 5;
 /// Number of frames that are sent before it is written that they were.
 const AT_ONCE: usize = 20;
 /// Time after the opening in which a connection that is not there may still come.
@@ -195,8 +196,9 @@ impl HeldSockets {
         };
         let (said, resumed) = match Box::pin(socket.take(text)).await {
             SocketReply::Frame(said) => (Some(said), None),
-            SocketReply::Resumed(_) if before.generation > 1 && now.duration_since(before.since) < RESUMES_EVERY => {
-                let often = ProtocolError::new(ErrorCode::RateLimited, "a socket resumes once a second").retry_after(1);
+            SocketReply::Resumed(_) if before.resumed_within(RESUMES_EVERY, now) => {
+                let often = format!("a socket resumes once in {RESUMES_EVERY} seconds");
+                let often = ProtocolError::new(ErrorCode::RateLimited, often).retry_after(RESUMES_EVERY);
                 return Some(refused(id_of(text), often));
             }
             SocketReply::Resumed(_) => (None, Some(socket.query)),

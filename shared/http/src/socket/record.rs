@@ -60,6 +60,11 @@ impl SocketRecord {
         self.follower.as_ref().is_none_or(|follower| follower.until <= now)
     }
 
+    /// True if its client resumed in the last `seconds` before `now`.
+    pub(super) fn resumed_within(&self, seconds: u32, now: Timestamp) -> bool {
+        self.generation > 1 && now.duration_since(self.since) < SignedDuration::from_secs(seconds.into())
+    }
+
     /// Instant at which its client was heard or told something.
     pub(super) fn busy_at(&self) -> Timestamp {
         self.heard_at.max(self.told_at)
