@@ -71,9 +71,7 @@ impl Protocol {
         let path = self.webhooks_of(caller, task).await?;
         let body = json!(config.webhook(Some(task)));
         let made = self.ask(caller, Ask::post(&path, body, None)).await.map_err(|error| refused(&error))?;
-        let mut shown = shown(&made);
-        shown["pushNotificationConfig"]["token"] = json!(config.token);
-        Ok(shown)
+        Ok(told(&made, config.token.as_deref()))
     }
 
     pub(super) async fn get_push(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
@@ -128,12 +126,20 @@ impl PushConfig {
     /// It brings credentials.
     fn without_credentials(self) -> Result<Self, RpcError> {
         if self.authentication.as_ref().is_some_and(|given| !given.is_null()) {
-            let message =
-                "credentials are not kept: check the token, or the webhook-signature that each notification has";
+            let message = "credentials are not kept: check the token, or the webhook-signature of each notification, whose \
+                `secret` tasks/pushNotificationConfig/set answers";
             return Err(RpcError::new(PARAMS, message));
         }
         Ok(self)
     }
+}
+
+/// A webhook that was made, as whoever sets it is told: with the key of its signatures, which no other answer has.
+fn told(made: &Value, token: Option<&str>) -> Value {
+    let mut told = shown(made);
+    told["pushNotificationConfig"]["token"] = json!(token);
+    told["pushNotificationConfig"]["secret"] = made["secret"].clone();
+    told
 }
 
 /// A webhook as A2A shows it.
@@ -142,4 +148,19 @@ fn shown(webhook: &Value) -> Value {
         "taskId": webhook["task_id"],
         "pushNotificationConfig": { "id": webhook["id"], "url": webhook["url"] },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_sets_a_configuration_is_told_the_key_of_its_signatures_and_nobody_else_is() {
+        let made =
+            json!({ "id": "webhook_1", "task_id": "task_1", "url": "https://a.example.com", "secret": "whsec_x" });
+        let config =
+            json!({ "id": "webhook_1", "url": "https://a.example.com", "token": "t0k3n", "secret": "whsec_x" });
+        assert_eq!(told(&made, Some("t0k3n")), json!({ "taskId": "task_1", "pushNotificationConfig": config }));
+        assert!(!shown(&made).to_string().contains("whsec_x"));
+    }
 }
