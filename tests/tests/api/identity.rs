@@ -228,6 +228,7 @@ async fn a_token_that_is_not_good_is_refused() {
         ("iss", json!("https://evil.example.com")),
         ("iss", json!([ISSUER])),
         ("aud", json!("dormouse2")),
+        ("aud", json!("other dormouse")),
         ("aud", json!([])),
         ("aud", Value::Null),
         ("sub", json!("")),

@@ -59,12 +59,20 @@ impl Claims {
         }
     }
 
+    /// Whom they are for: a list, or a text, which is one audience whatever is in it (RFC 7519 §4.1.3).
+    fn audiences(&self) -> Option<Vec<&str>> {
+        match self.0.get("aud").and_then(Value::as_str) {
+            Some(one) => Some(vec![one]),
+            None => self.words("aud"),
+        }
+    }
+
     /// Checks issuer, audience and times.
     pub(super) fn check(&self, config: &IssuerConfig, now: Timestamp) -> Result<(), &'static str> {
         if self.issuer() != Some(config.issuer.as_str()) {
             return Err("its issuer is not the one of its key");
         }
-        let audience = self.words("aud").unwrap_or_default();
+        let audience = self.audiences().unwrap_or_default();
         if !audience.iter().any(|one| config.audiences.iter().any(|ours| ours == one)) {
             return Err("it is for another audience");
         }
