@@ -7,6 +7,7 @@ use dormouse_protocol::operation::{Operation, Params};
 use dormouse_protocol::request::{Body, Filters, Query};
 use dormouse_protocol::resource::TaskStatus;
 use dormouse_protocol::{ErrorCode, Event, EventKind, List, ProtocolError};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -42,10 +43,19 @@ pub(super) struct AllEvents {
     /// The event up to which they have been read.
     after: Option<String>,
     tails: Option<Arc<Tails>>,
+    /// What its client had told it to begin behind, until a shared end would not tell that again.
+    began_behind: Option<BeganBehind>,
     /// True if the last range that it read itself was the last one.
     is_near: bool,
     /// The end that it shares with others, once it has all that came before.
     shared: Option<SharedEnd>,
+}
+
+/// The event behind which a stream began.
+enum BeganBehind {
+    Event(EventId),
+    /// The instant at which it was sent.
+    SentAt(Timestamp),
 }
 
 /// The place of a stream in an end that it shares.
@@ -94,11 +104,17 @@ impl EventSource {
                 (text(&session, "id")?, false)
             }
             (None, None) => {
-                let after = after.map(|id| id.as_str().to_owned());
-                let (records, operations) = (records.clone(), operations.clone());
-                let tails = tails.cloned();
-                let (is_near, shared) = (false, None);
-                let all = AllEvents { records, operations, call, filters, after, tails, is_near, shared };
+                let all = AllEvents {
+                    records: records.clone(),
+                    operations: operations.clone(),
+                    call,
+                    filters,
+                    after: after.as_ref().map(|id| id.as_str().to_owned()),
+                    tails: tails.cloned(),
+                    began_behind: after.map(BeganBehind::Event),
+                    is_near: false,
+                    shared: None,
+                };
                 return Ok(Ok(Self::All(Box::new(all))));
             }
         };
@@ -170,8 +186,12 @@ impl AllEvents {
                 Err(TailEnd::Elsewhere) => (self.shared, self.is_near) = (None, false),
             }
         }
+        let tails = match self.tails.clone().filter(|_| self.is_near) {
+            Some(tails) => self.is_past_its_cursor(&tails).await?.then_some(tails),
+            None => None,
+        };
         // What is complete before this range is read stands before that place, and so in no later part of the shared end.
-        let joined = match self.tails.as_ref().filter(|_| self.is_near) {
+        let joined = match tails {
             Some(tails) => {
                 let tail = tails.of(&self.records, &self.call.actor);
                 match tail.end().await {
@@ -192,6 +212,28 @@ impl AllEvents {
             SharedEnd { tail, seen, told }
         });
         Ok(Batch { events: page.data, more: page.page.has_more })
+    }
+
+    /// True if a shared end that is read from now on has what the stream began behind before its place. What came last is not
+    /// complete yet, and would be told to a client that has it, with all that came shortly before.
+    async fn is_past_its_cursor(&mut self, tails: &Tails) -> Result<bool, ProtocolError> {
+        if let Some(BeganBehind::Event(id)) = &self.began_behind {
+            // A sealed cursor, which names none, is of a place that was complete.
+            let row = match id.place().filter(|(_, position)| *position > 0) {
+                Some((stream, position)) => self.records.append_of(stream, position).await,
+                None => Ok(None),
+            };
+            let row = row.map_err(|error| unavailable(&error))?;
+            self.began_behind = row.map(|row| BeganBehind::SentAt(row.at));
+        }
+        let is_past = match &self.began_behind {
+            Some(BeganBehind::SentAt(at)) => tails.is_complete(&*self.records, *at),
+            Some(BeganBehind::Event(_)) | None => true,
+        };
+        if is_past {
+            self.began_behind = None;
+        }
+        Ok(is_past)
     }
 
     /// Those of `found` that the stream has to tell. It goes on behind the last that the caller sees.

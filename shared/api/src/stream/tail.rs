@@ -13,6 +13,7 @@ use dormouse_ports::{Clock, Records, StoreError};
 use dormouse_protocol::Event;
 use dormouse_protocol::id::{EventId, WorkspaceId};
 use futures::lock::Mutex;
+use jiff::Timestamp;
 
 use super::AppendNotifier;
 use crate::Actor;
@@ -128,6 +129,11 @@ impl Tails {
         });
         open.insert(view, Arc::downgrade(&tail));
         tail
+    }
+
+    /// True if what was sent by `at` is complete, so that an end that is read from now on has it.
+    pub(super) fn is_complete(&self, records: &dyn Records, at: Timestamp) -> bool {
+        at <= records.settled(self.clock.now())
     }
 }
 
