@@ -98,7 +98,8 @@ impl DataFolder {
     /// Takes the folder at `path`; makes it, for this user alone, when it is missing.
     pub(crate) fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |error| FolderError::Io { path: path.to_owned(), error };
-        let is_new = !path.exists();
+        // In one with files of somebody else these would be hidden as well.
+        let is_new = !path.exists() || fs::read_dir(path).is_ok_and(|mut all| all.next().is_none());
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let mut lock = options.open(path.join(LOCK)).map_err(failed)?;
@@ -352,6 +353,22 @@ mod tests {
         fs::write(place.path().join(".gitignore"), "target\n").expect("a file");
         DataFolder::open(place.path()).expect("it is free");
         assert_eq!(fs::read_to_string(place.path().join(".gitignore")).expect("a file"), "target\n");
+    }
+
+    #[test]
+    fn no_repository_takes_up_what_is_in_a_folder_that_was_empty_or_is_made() {
+        let place = tempfile::tempdir().expect("a folder");
+        let empty = place.path().join("empty");
+        fs::create_dir(&empty).expect("a folder");
+        for path in [empty, place.path().join("missing")] {
+            DataFolder::open(&path).expect("it is free");
+            assert_eq!(fs::read_to_string(path.join(".gitignore")).expect("a file"), "*\n");
+        }
+        let others = place.path().join("others");
+        fs::create_dir(&others).expect("a folder");
+        fs::write(others.join("main.rs"), "").expect("a file");
+        DataFolder::open(&others).expect("it is free");
+        assert!(!others.join(".gitignore").exists());
     }
 
     #[test]
