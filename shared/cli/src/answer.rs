@@ -27,7 +27,7 @@ pub(crate) enum YesOrNo {
 pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     let said = said(asked.payload.as_deref(), verdict)?;
     // A whole id of a task identifies it as one; other servers know no other ids.
-    if is_whole_task(&asked.id) || asked.server.url.is_some() {
+    if is_whole_task(&asked.id) || asked.server.url().is_some() {
         return answer_task(&asked, &asked.id, said).await;
     }
     let opened = StoreTarget::folder(asked.server.data.clone()).open(agents, Purpose::Change).await;

@@ -67,9 +67,19 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
+    /// The address that is named. An empty one is none: so a script has it that sets the variable to what it does not have.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.url.as_deref().filter(|url| !url.is_empty())
+    }
+
+    /// The key that is named, likewise.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.key.as_deref().filter(|key| !key.is_empty())
+    }
+
     /// The options of a command that asks the same server again, each behind a blank; a key is not among them.
     pub(crate) fn options(&self) -> String {
-        match &self.url {
+        match self.url() {
             Some(url) => format!(" --url {}", quoted(url)),
             None => StoreTarget::folder(self.data.clone()).options(),
         }

@@ -169,13 +169,13 @@ impl Pages<'_> {
 impl Client {
     /// A client of `server`. Nothing is sent yet.
     pub(crate) fn open(server: &ServerArgs) -> Result<Self, TalkError> {
-        let url = match &server.url {
-            Some(url) => url.clone(),
-            None => noted(&server.data, server.key.is_some())?,
+        let url = match server.url() {
+            Some(url) => url.to_owned(),
+            None => noted(&server.data, server.key().is_some())?,
         };
         let is_here = is_here(&url)?;
-        let key = match &server.key {
-            Some(key) => key.clone(),
+        let key = match server.key() {
+            Some(key) => key.to_owned(),
             // It opens everything on this machine, and concerns no other server.
             None if !is_here => return Err(TalkError::KeyElsewhere(url)),
             None => development_key(&server.data).ok_or(TalkError::NoKey)?,
@@ -324,5 +324,17 @@ mod tests {
             assert!(!is_here(elsewhere).expect("an address"), "{elsewhere}");
         }
         assert!(is_here("nonsense").is_err());
+    }
+
+    #[test]
+    fn an_empty_address_or_key_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let opened = |url: &str, key: &str| {
+            let (url, key) = (Some(url.to_owned()), Some(key.to_owned()));
+            Client::open(&ServerArgs { url, key, data: folder.path().to_owned() }).map(|client| client.url)
+        };
+        assert!(matches!(opened("", ""), Err(TalkError::NobodyThere(_))));
+        assert!(matches!(opened("", "dm_x"), Ok(url) if url == USUAL));
+        assert!(matches!(opened("https://agents.example.com", ""), Err(TalkError::KeyElsewhere(_))));
     }
 }
