@@ -15,7 +15,9 @@ use dormouse_aws::{
 };
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{Harness, HarnessConfig, Mode, TurnError};
-use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, ServedBus, TABLE, engine, receipt_ring};
+use dormouse_local::{
+    EmbeddedError, FOLDER, OpenError, OpenedFolder, RECEIPT_RING, ServedBus, TABLE, engine, receipt_ring,
+};
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, EventRules, InvocationId, ListedRule, MaintenanceStore, Records,
@@ -88,6 +90,8 @@ pub(crate) enum TargetError {
     ReceiptKeys(InvalidRing),
     #[error("DORMOUSE_RECEIPT_KEYS: the parameter {name} cannot be read: {reason}")]
     NoReceiptKeys { name: String, reason: String },
+    #[error("{0}; what is ended or answered from here would leave no receipt: put the file back from a copy")]
+    DamagedReceiptKeys(io::Error),
     #[error("a graph cannot be compiled: {0}")]
     Agents(#[from] AgentsError),
 }
@@ -264,6 +268,10 @@ impl StoreTarget {
         purpose: Purpose,
         config: StoreConfig,
     ) -> Result<OpenedStore, TargetError> {
+        let receipts = match purpose {
+            Purpose::Look => None,
+            Purpose::Change => receipts_in(&self.data)?,
+        };
         let folder = OpenedFolder::open(&self.data, purpose).await?;
         match purpose {
             Purpose::Look => {}
@@ -274,12 +282,6 @@ impl StoreTarget {
         let store = DynamoDbStateStore::new(&folder.client, TABLE, config);
         let bus = folder.bus.clone().unwrap_or_else(|| Arc::new(NoBus));
         let subscriptions = folder.subscriptions.clone().unwrap_or_else(|| Arc::new(LeftToTheSweep));
-        // A folder of an earlier version has no key yet.
-        let receipts = receipt_ring(&self.data).ok().and_then(|ring| match ring {
-            Ring::Held(ring) => Some(Receipts::of(&ring)),
-            // No process serves such a folder.
-            Ring::Kms(_) => None,
-        });
         opened(agents, store, bus, subscriptions, (RuleSource::Folder(folder), receipts))
     }
 }
@@ -299,6 +301,19 @@ fn opened(
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
     Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
+}
+
+/// Issuer of the receipts of the tasks in the data folder `data`.
+fn receipts_in(data: &Path) -> Result<Option<Receipts>, TargetError> {
+    // A folder of an earlier version has no key yet.
+    if !data.join(RECEIPT_RING).exists() {
+        return Ok(None);
+    }
+    Ok(match receipt_ring(data).map_err(TargetError::DamagedReceiptKeys)? {
+        Ring::Held(ring) => Some(Receipts::of(&ring)),
+        // No process serves such a folder.
+        Ring::Kms(_) => None,
+    })
 }
 
 /// Issuer of the receipts of a table's tasks.
@@ -394,7 +409,7 @@ impl EventRules for LeftToTheSweep {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::create_dir_all;
+    use std::fs::{create_dir_all, write};
 
     use super::*;
 
@@ -408,6 +423,15 @@ mod tests {
         create_dir_all(&own).expect("a folder");
         assert_eq!(usual_data_in(place.path()), own);
         assert_eq!(usual_data_in(Path::new("")), Path::new(FOLDER), "none of these is here");
+    }
+
+    #[test]
+    fn damaged_keys_of_receipts_are_told_of_and_missing_ones_are_none() {
+        let place = tempfile::tempdir().expect("a folder");
+        assert!(matches!(receipts_in(place.path()), Ok(None)));
+        write(place.path().join(RECEIPT_RING), "{").expect("a file");
+        let told = receipts_in(place.path()).err().expect("they are damaged").to_string();
+        assert!(told.contains(RECEIPT_RING) && told.contains("from a copy"), "{told}");
     }
 
     #[test]
