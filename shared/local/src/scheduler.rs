@@ -18,8 +18,10 @@ use crate::lane::Lane;
 
 /// The longest sleep: a machine that was suspended, or a clock that was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// Span of time ahead with wake-ups in memory.
+/// The longest span of time ahead with wake-ups in memory.
 const AHEAD: Duration = Duration::from_secs(600);
+/// How often the index is read before a wake-up falls due that it has: more than once, for reads that fail.
+const READS: u32 = 6;
 /// Interval at which the index is read: well before what is in memory is used up.
 const READ_EVERY: Duration = Duration::from_secs(240);
 /// Time after which it is read again where it could not be.
@@ -34,6 +36,9 @@ struct SchedulerInner {
     changed: Notify,
     clock: Arc<dyn Clock>,
     read_every: Duration,
+    /// Span of time ahead with wake-ups in memory. What is often read is read for a short time ahead, since each read costs as
+    /// much as it finds.
+    ahead: Duration,
 }
 
 /// Wake-ups that come soon, in the order of time.
@@ -76,7 +81,8 @@ impl LocalScheduler {
 
     /// One that also sees, within `read_every`, what other processes write.
     pub(crate) fn reading_every(read_every: Duration, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(SchedulerInner { agenda: Mutex::default(), changed: Notify::new(), clock, read_every }))
+        let ahead = (read_every * READS).min(AHEAD);
+        Self(Arc::new(SchedulerInner { agenda: Mutex::default(), changed: Notify::new(), clock, read_every, ahead }))
     }
 
     /// Takes the hint that pause `generation` of `invocation_id` is to be woken when it falls due.
@@ -122,7 +128,7 @@ impl LocalScheduler {
 
     /// Takes from the index what falls due soon.
     async fn read(&self, store: &dyn Sleepers) -> Result<(), StoreError> {
-        let until = self.0.clock.now() + AHEAD;
+        let until = self.0.clock.now() + self.0.ahead;
         let mut cursor = None;
         loop {
             let page = store.list_pending(Some(until), cursor.as_deref()).await?;
@@ -146,7 +152,7 @@ impl LocalScheduler {
     }
 
     fn is_soon(&self, at: Timestamp) -> bool {
-        at <= self.0.clock.now() + AHEAD
+        at <= self.0.clock.now() + self.0.ahead
     }
 
     fn until_next(&self) -> Duration {
@@ -251,6 +257,15 @@ mod tests {
         tokio::spawn(scheduler.run(store, dispatcher(&functions, &shutdown)));
         let wakeup = json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}});
         assert_eq!(taken(&functions).await, [wakeup]);
+    }
+
+    #[test]
+    fn what_is_read_often_is_read_for_a_short_time_ahead() {
+        let often = LocalScheduler::reading_every(Duration::from_secs(5), Arc::new(SystemClock::default()));
+        let now = Timestamp::now();
+        let is_soon = |scheduler: &LocalScheduler, seconds| scheduler.is_soon(now + SignedDuration::from_secs(seconds));
+        assert_eq!([6, 29, 60, 599].map(|seconds| is_soon(&often, seconds)), [true, true, false, false]);
+        assert_eq!([6, 29, 60, 599].map(|seconds| is_soon(&scheduler(), seconds)), [true; 4]);
     }
 
     #[test]
