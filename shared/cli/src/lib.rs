@@ -400,7 +400,14 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
 
 /// The filter of `RUST_LOG`, or `otherwise`. What servers of tools say word by word is logged where `RUST_LOG` names `rmcp`.
 fn filter_or(otherwise: &str) -> EnvFilter {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(otherwise));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
+        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some() {
+            // Without an error stream there is no log either.
+            let _ =
+                writeln!(io::stderr(), "note: RUST_LOG cannot be read, and `{otherwise}` counts in its place: {error}");
+        }
+        EnvFilter::new(otherwise)
+    });
     without_verbatim(filter, &std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default())
 }
 
