@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_api::{CompiledAgents, Keys, Personas, Receipts, RecordingEngine};
@@ -23,6 +23,9 @@ use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, tri
 /// Rows that are due at which a sweep looks that comes by schedule. Nothing is due while timers work; where they are lost, as
 /// after a table is restored, what is due is caught up with sooner than it comes.
 const DUE_ROWS: usize = 5000;
+
+/// Interval at which it is told that spans are lost, while a collector is away.
+const LOSS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Constituents of an [`App`].
 #[derive(Clone)]
@@ -116,6 +119,8 @@ struct AppShared {
     base_url: String,
     limits: Limits,
     telemetry: Option<Arc<dyn TraceExporter>>,
+    /// When it was told last that spans are lost; monotonic.
+    loss_told: Mutex<Option<Duration>>,
 }
 
 impl fmt::Debug for App {
@@ -184,6 +189,7 @@ impl App {
             base_url,
             limits,
             telemetry,
+            loss_told: Mutex::default(),
         }))
     }
 
@@ -264,11 +270,28 @@ impl App {
     pub async fn flush(&self, time_left: Duration) {
         let Some(telemetry) = &self.0.telemetry else { return };
         let expired = self.engine().ports().clock.sleep(time_left);
-        match select(Box::pin(telemetry.flush()), expired).await {
-            Either::Left((Ok(()), _)) => {}
-            Either::Left((Err(error), _)) => tracing::warn!(%error, "the exporter lost spans and log records"),
-            Either::Right(((), _)) => tracing::warn!("the OpenTelemetry collector did not answer in time"),
+        let lost = match select(Box::pin(telemetry.flush()), expired).await {
+            Either::Left((Ok(()), _)) => return,
+            Either::Left((Err(error), _)) => Some(error),
+            Either::Right(((), _)) => None,
+        };
+        // A process that sends every two seconds would tell little else while its collector is away.
+        match (self.is_loss_news(), lost) {
+            (true, Some(error)) => tracing::warn!(%error, "the exporter lost spans and log records"),
+            (true, None) => tracing::warn!("the OpenTelemetry collector did not answer in time"),
+            (false, _) => {}
         }
+    }
+
+    /// True if it was not told lately that spans are lost: it is told now.
+    fn is_loss_news(&self) -> bool {
+        let now = self.engine().ports().clock.monotonic();
+        let mut told = self.0.loss_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = told.is_none_or(|at| now.saturating_sub(at) >= LOSS_TOLD_EVERY);
+        if is_news {
+            *told = Some(now);
+        }
+        is_news
     }
 
     /// The graphs that it serves.
