@@ -3,7 +3,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_json::Schemas;
 use dormouse_ports::model::{CallOptions, CompletionRequest, ModelError, ModelIdentity, ModelProvider, Response};
-use dormouse_ports::{FetchRequest, Method, Sign};
+use dormouse_ports::{FetchLimits, FetchRequest, Method, Sign};
 
 use crate::attempt::{Answering, within};
 use crate::canonical::canonical;
@@ -91,6 +91,13 @@ impl Provider {
         request.limits = self.setup.limits;
         request = self.wire.authenticate(request, key.as_ref());
         request.headers.extend(self.setup.headers.iter().cloned());
+        Ok(request)
+    }
+
+    /// The same, for what is answered without a model: it is not waited for as long as for one that thinks.
+    pub(crate) async fn quick_request(&self, method: Method, path: &str) -> Result<FetchRequest, ModelError> {
+        let mut request = self.request(method, path).await?;
+        request.limits.idle = request.limits.idle.min(FetchLimits::default().idle);
         Ok(request)
     }
 

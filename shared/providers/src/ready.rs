@@ -7,7 +7,7 @@ use crate::attempt::{refused, whole_body};
 pub(crate) async fn ready(provider: &Provider) -> Result<(), ModelError> {
     let model = &provider.setup.model;
     let (method, path) = provider.wire.probe(model);
-    let answer = provider.send(provider.request(method, &path).await?).await?;
+    let answer = provider.send(provider.quick_request(method, &path).await?).await?;
     if !(200..300).contains(&answer.status) {
         return Err(refused(&*provider.wire, &*provider.setup.ports.clock, false, answer).await);
     }

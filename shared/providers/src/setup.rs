@@ -1,8 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_ports::model::{ModelError, ModelErrorCategory};
 use dormouse_ports::{Clock, Fetch, FetchLimits, Secret, SecretError, Secrets};
+
+/// How long a model may be silent: as long as an attempt may take at all. An answer in one piece has its head when it is made, and
+/// in streams of models that think nothing comes before they have thought.
+const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Ports that a provider needs from outside.
 #[derive(Clone)]
@@ -105,7 +110,7 @@ impl ProviderSetup {
             key: None,
             headers: Vec::new(),
             hidden: Vec::new(),
-            limits: FetchLimits::default(),
+            limits: FetchLimits { idle: SILENCE, ..FetchLimits::default() },
             capabilities: None,
             system: None,
             returns_reasoning: false,
@@ -148,7 +153,7 @@ impl ProviderSetup {
         self
     }
 
-    /// Limits on time and size of each request.
+    /// Limits on time and size of each request. Without them a model may be silent for as long as an attempt may take.
     #[must_use]
     pub fn limits(mut self, limits: FetchLimits) -> Self {
         self.limits = limits;

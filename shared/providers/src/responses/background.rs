@@ -26,7 +26,7 @@ pub(super) async fn start(
     }
     let sent = structured(provider, request).prepare(request, provider.wire.ids(), provider.wire.origin());
     let body = canonical(request::encode(&provider.setup.model, &sent, true)?);
-    let outbound = provider.request(Method::Post, "/responses").await?.header("idempotency-key", key);
+    let outbound = provider.quick_request(Method::Post, "/responses").await?.header("idempotency-key", key);
     let outbound = outbound.json(body.to_string().into_bytes());
     let answer = ask(provider, outbound, has_images(request)).await?;
     match answer.get("id").and_then(Value::as_str) {
@@ -47,7 +47,7 @@ pub(super) async fn poll(
     request: &CompletionRequest,
 ) -> Result<BackgroundStatus, ModelError> {
     let path = format!("/responses/{}", segment(&job.id));
-    let raw = ask(provider, provider.request(Method::Get, &path).await?, false).await?;
+    let raw = ask(provider, provider.quick_request(Method::Get, &path).await?, false).await?;
     let unknown = |raw| of_malformed(Malformed::new("the response has no known `status`"), Some(raw));
     status(provider, request, raw).map_err(unknown)
 }
@@ -69,7 +69,7 @@ fn status(provider: &Provider, request: &CompletionRequest, raw: Value) -> Resul
 /// Ends `job`.
 pub(super) async fn cancel(provider: &Provider, job: &BackgroundJob) -> Result<(), ModelError> {
     let path = format!("/responses/{}/cancel", segment(&job.id));
-    ask(provider, provider.request(Method::Post, &path).await?, false).await.map(|_| ())
+    ask(provider, provider.quick_request(Method::Post, &path).await?, false).await.map(|_| ())
 }
 
 async fn ask(

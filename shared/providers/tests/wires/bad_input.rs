@@ -279,6 +279,25 @@ async fn an_error_within_a_stream_ends_a_begun_answer_and_fails_one_that_has_not
 }
 
 #[tokio::test]
+async fn a_model_may_be_silent_for_as_long_as_an_attempt_may_take() {
+    let whole = completion(json!({ "content": "I am here" }), "stop");
+    let stage = Stage::json(whole.clone());
+    let options = CallOptions { timeout: Some(Duration::from_secs(300)), ..CallOptions::default() };
+    openai(stage.setup()).complete(&hello(), &options).await.expect("an answer");
+    let asked = stage.fetch.requests().remove(0).limits;
+    assert!(asked.total == Duration::from_secs(300) && asked.idle >= asked.total, "{asked:?}");
+
+    let stage = Stage::json(json!({ "data": [{ "id": "m-1" }] }));
+    openai(stage.setup()).ready().await.expect("ready");
+    assert_eq!(stage.fetch.requests().remove(0).limits, FetchLimits::default(), "no model is asked");
+
+    let short = FetchLimits { idle: Duration::from_secs(5), ..FetchLimits::default() };
+    let stage = Stage::json(whole);
+    stage.ask(&openai(stage.setup().limits(short)), &hello()).await.expect("an answer");
+    assert_eq!(stage.fetch.requests().remove(0).limits, short, "as the caller says");
+}
+
+#[tokio::test]
 async fn dropping_a_call_closes_its_connection() {
     let begun = json!({ "choices": [{ "index": 0, "delta": { "content": "I am" }, "finish_reason": null }] });
     let stage = Stage::answering(ScriptedAnswer::events([&begun]).silent());
