@@ -139,7 +139,8 @@ impl Chunks {
     }
 
     /// The call that `piece` belongs to, if that has begun. Pieces of one call have its index, which servers leave out or give
-    /// to several calls: with another id, or else with another name, begins another call.
+    /// to several calls: with another id, or else with another name, begins another call. Some make up an id for each piece, and
+    /// say the name once: what has an index and no name goes on with the call of that index.
     fn place_of(&self, piece: &Value, function: &Value) -> Option<usize> {
         let index = piece.get("index").and_then(Value::as_u64);
         let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
@@ -153,7 +154,7 @@ impl Chunks {
         let last = self.calls.iter().rposition(|call| here(&call))?;
         let call = &self.calls[last];
         let is_other = match (id, name) {
-            (Some(_), _) if call.id.is_string() => true,
+            (Some(_), _) if call.id.is_string() => name.is_some() || index.is_none(),
             (_, Some(name)) => match call.name.as_str() {
                 Some(known) => known != name || index.is_none() || call.is_whole(),
                 None => false,

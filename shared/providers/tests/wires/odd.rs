@@ -84,6 +84,25 @@ async fn calls_that_share_an_index_are_told_apart_and_their_arguments_never_mixe
 }
 
 #[tokio::test]
+async fn pieces_of_a_call_that_each_have_an_id_of_their_own_are_one_call() {
+    let piece = |index: u32, id: &str, function: Value| {
+        let call = json!({ "index": index, "id": id, "type": "function", "function": function });
+        chunk(json!({ "tool_calls": [call] }), Value::Null)
+    };
+    let chunks = [
+        piece(0, "r-1", json!({ "name": "add", "arguments": "" })),
+        piece(0, "r-2", json!({ "arguments": "{\"a\":1," })),
+        piece(0, "r-3", json!({ "name": null, "arguments": "\"b\":2}" })),
+        piece(1, "r-4", json!({ "name": "add" })),
+        piece(1, "r-5", json!({ "name": "", "arguments": "{\"a\":3,\"b\":4}" })),
+        chunk(json!({}), json!("tool_calls")),
+    ];
+    let (response, _) = streamed(&sum(), &chunks).await;
+    let both = [("r-1", r#"{"a":1,"b":2}"#), ("r-4", r#"{"a":3,"b":4}"#)];
+    assert_eq!(made(&response), both.map(|(id, arguments)| (id.to_owned(), arguments.to_owned())));
+}
+
+#[tokio::test]
 async fn entries_of_anthropic_that_share_an_index_are_told_apart() {
     let start = |id: &str| {
         let entry = json!({ "type": "tool_use", "id": id, "name": "add", "input": {} });
