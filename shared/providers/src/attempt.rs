@@ -38,6 +38,8 @@ impl Answering<'_> {
         let raw = if self.sent.stream { self.pieces(answer, most).await? } else { whole_body(answer, most).await? };
         match self.wire.decode(&raw) {
             Ok(read) => self.judge.judge(read, raw),
+            // Routers that have begun to answer tell of an error of the model behind them so.
+            Err(_) if has_error(&raw) => Err(self.reported(&raw)),
             Err(malformed) => Err(of_malformed(malformed, Some(raw))),
         }
     }
@@ -108,13 +110,20 @@ impl Answering<'_> {
         match fault {
             StreamFault::Malformed(malformed) => Err(of_malformed(malformed, Some(assembler.whole(None)))),
             StreamFault::Reported(body) if assembler.has_begun() => Ok(assembler.whole(Some(body))),
-            StreamFault::Reported(body) => {
-                let status = status_in(&body);
-                let answer = ErrorAnswer { status, body: &body, kind: "", has_images: has_images(self.sent) };
-                Err(of_answer(self.wire, answer, "", told_wait(&body)))
-            }
+            StreamFault::Reported(body) => Err(self.reported(&body)),
         }
     }
+
+    /// The error that an answer of status 200 tells of.
+    fn reported(&self, body: &Value) -> ModelError {
+        let answer = ErrorAnswer { status: status_in(body), body, kind: "", has_images: has_images(self.sent) };
+        of_answer(self.wire, answer, "", told_wait(body))
+    }
+}
+
+/// True if `body` tells of an error.
+fn has_error(body: &Value) -> bool {
+    body.get("error").is_some_and(|error| error.is_object() || error.as_str().is_some_and(|words| !words.is_empty()))
 }
 
 /// An answer that was garbled on its way may be whole the next time; what people have seen is not written over for it.
@@ -143,7 +152,7 @@ fn value_in(body: &[u8], none: &str) -> Result<Value, ModelError> {
     })
 }
 
-/// The status that an error within a stream of status 200 stands for.
+/// The status that an error within an answer of status 200 stands for.
 fn status_in(body: &Value) -> u16 {
     let error = body.get("error").unwrap_or(body);
     let named = ["code", "status", "status_code"].iter().find_map(|name| error.get(*name).and_then(Value::as_u64));

@@ -279,6 +279,27 @@ async fn an_error_within_a_stream_ends_a_begun_answer_and_fails_one_that_has_not
 }
 
 #[tokio::test]
+async fn an_error_in_the_place_of_an_answer_is_told_as_what_it_is() {
+    let error = |fields: Value| json!({ "error": fields });
+    for streams in [false, true] {
+        for (body, category, words) in [
+            (error(json!({ "code": 502, "message": "no upstream" })), Category::Unavailable, "502: no upstream"),
+            (error(json!({ "code": 429, "message": "slow down" })), Category::RateLimit, "slow down"),
+            (error(json!({ "code": 400, "message": "bad input" })), Category::InvalidRequest, "bad input"),
+            (error(json!("out of memory")), Category::Unavailable, "out of memory"),
+            (error(Value::Null), Category::InvalidResponse, "malformed"),
+        ] {
+            let stage = Stage::json(body.clone());
+            let request = CompletionRequest { stream: streams, ..hello() };
+            let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("no answer");
+            assert_eq!(refused.category, category, "{body}: {refused}");
+            assert!(refused.message.contains(words), "{refused}");
+            assert_eq!(refused.raw.as_deref(), Some(&body));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_model_may_be_silent_for_as_long_as_an_attempt_may_take() {
     let whole = completion(json!({ "content": "I am here" }), "stop");
     let stage = Stage::json(whole.clone());
