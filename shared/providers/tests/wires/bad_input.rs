@@ -237,6 +237,15 @@ async fn a_stream_that_is_cut_is_no_answer() {
         assert_eq!(refused.category, Category::Unavailable, "{refused}");
         assert_eq!(stage.heard(), ["I am"], "what came was passed on");
     }
+    // Wherever it is cut: between two events, in one, or in a letter.
+    let next = json!({ "choices": [{ "index": 0, "delta": { "content": "ä" } }] });
+    let whole = format!("data: {begun}\n\ndata: {next}");
+    let letter = whole.find('ä').expect("a letter");
+    for end in [whole.len() - 1, letter + 1, letter] {
+        let stage = Stage::answering(ScriptedAnswer::pieces(200, [whole.as_bytes()[..end].to_vec()]));
+        let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("cut");
+        assert_eq!((refused.category, stage.heard()), (Category::Unavailable, vec!["I am".to_owned()]), "{refused}");
+    }
     let garbage = ScriptedAnswer::events(["{\"choices\": ["]);
     let stage = Stage::answering(garbage);
     let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("garbage");
