@@ -65,6 +65,8 @@ pub(crate) fn of_answer(
     error.retry_after = retry_after;
     if is_used_up(answer.body) {
         error.may_pass = Some(false);
+    } else if ModelError::tells_of_miscall(answer.body) {
+        error.may_pass = Some(true);
     }
     error
 }

@@ -457,7 +457,8 @@ struct Unusable {
 
 impl Unusable {
     fn failed(error: ModelError) -> Box<Self> {
-        Box::new(Self { error, jobs: 0, advice: "" })
+        let advice = error.raw.as_deref().map(advice_for).unwrap_or_default();
+        Box::new(Self { error, jobs: 0, advice })
     }
 }
 
@@ -468,6 +469,11 @@ const MISCALLED: [&str; 4] =
 const HOW_TO_CALL: &str = "Your last answer is lost: it was to call a tool, and the call could not be read. Call only the \
     tools that there are, by their exact names, with arguments that are one JSON object.";
 
+/// What the model is told where its provider says `body`.
+fn advice_for(body: &Value) -> &'static str {
+    if ModelError::tells_of_miscall(body) { HOW_TO_CALL } else { "" }
+}
+
 /// An answer that can stand in a conversation.
 fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
     let broken = |message: &str, advice| {
@@ -475,7 +481,7 @@ fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
         Err(Box::new(Unusable { error, jobs: 1, advice }))
     };
     if response.has_failed() {
-        return broken("the provider failed in the middle of its answer", "");
+        return broken("the provider failed in the middle of its answer", advice_for(&response.raw));
     }
     // A thought alone answers nothing.
     let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();

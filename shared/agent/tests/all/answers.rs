@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::cast::{ScriptedModel, calls, contents, message, results, says};
 use crate::runs::{MATTER, bed, mailer};
 use dormouse::json;
-use dormouse_ports::model::{Block, FinishReason, Message, Response};
+use dormouse_ports::model::{
+    Block, CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response,
+};
 
 #[test]
 fn an_empty_answer_ends_the_run_and_is_paid_once() {
@@ -54,6 +56,13 @@ fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
     );
 }
 
+fn is_told_how_to_call(request: &CompletionRequest) -> bool {
+    request.messages.last().is_some_and(|last| match last {
+        Message::User { content } => content.as_text().contains("the call could not be read"),
+        Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => false,
+    })
+}
+
 #[test]
 fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
     for (word, finish, text) in [
@@ -64,11 +73,7 @@ fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
         ("tool_use", FinishReason::ToolCalls, ""),
     ] {
         let model = ScriptedModel::new(move |request| {
-            let told = request.messages.last().is_some_and(|last| match last {
-                Message::User { content } => content.as_text().contains("the call could not be read"),
-                Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => false,
-            });
-            Ok(match (told, results(request).is_empty()) {
+            Ok(match (is_told_how_to_call(request), results(request).is_empty()) {
                 (false, true) => Response { finish_reason: finish, ..stopped_for(word, says(text)) },
                 (true, true) => calls(&[("c1", "look", json!({ "to": "ada" }))]),
                 (told, false) => says(if told { "told twice" } else { "done" }),
@@ -85,6 +90,34 @@ fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
             ["look it up"],
             "{word}: the word to the model stands in one request alone"
         );
+    }
+}
+
+#[test]
+fn a_call_that_the_provider_refuses_since_it_could_not_read_it_is_asked_for_again() {
+    for amid_answer in [false, true] {
+        let model = ScriptedModel::new(move |request| {
+            let told = json!({ "error": { "message": "Failed to call a function.", "code": "tool_use_failed" } });
+            match (is_told_how_to_call(request), results(request).is_empty()) {
+                (false, true) if amid_answer => {
+                    let answer = Response { finish_reason: FinishReason::Error, ..says("Let me") };
+                    Ok(Response { raw: told, ..answer })
+                }
+                (false, true) => {
+                    let mut error = ModelError::new(ModelErrorCategory::InvalidRequest, "Failed to call a function.");
+                    (error.raw, error.may_pass) = (Some(Box::new(told)), Some(true));
+                    Err(error)
+                }
+                (true, true) => Ok(calls(&[("c1", "look", json!({ "to": "ada" }))])),
+                (_, false) => Ok(says("done")),
+            }
+        });
+        let mut bed = bed(MATTER, &model, &mailer());
+        let run = bed.start("helper", message("look it up"));
+        bed.pass(Duration::from_secs(60));
+        let state = bed.status(&run).completed();
+        assert_eq!((model.calls(), &state["reason"]), (3, &json!("completed")), "amid an answer: {amid_answer}");
+        assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done"));
     }
 }
 

@@ -83,7 +83,8 @@ pub struct ModelError {
     /// Time after which the provider wants to be asked again.
     pub retry_after: Option<Duration>,
     /// Whether the same request may succeed later, where the category does not tell: money that is used up comes back no sooner
-    /// than somebody pays, and a stream that was garbled before anything of it was shown may be whole the next time.
+    /// than somebody pays, and a stream that was garbled before anything of it was shown may be whole the next time. So may what a
+    /// model wrote and its provider could not read.
     pub may_pass: Option<bool>,
     /// Failure to fit the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
     pub structured: Option<Box<StructuredFailure>>,
@@ -114,6 +115,12 @@ impl ModelError {
         let body = self.raw.as_deref().filter(|_| self.structured.is_none() && self.rejected.is_none())?;
         let found = PLACES.iter().filter_map(|place| body.pointer(place)).find_map(Value::as_str);
         found.filter(|name| !name.is_empty())
+    }
+
+    /// True if `body`, a provider's, tells that it could not read what its model wrote. Groq calls that a mistake of the request.
+    pub fn tells_of_miscall(body: &Value) -> bool {
+        let code = body.pointer("/error/code").and_then(Value::as_str);
+        matches!(code, Some("tool_use_failed" | "output_parse_failed"))
     }
 
     /// True if the same request may succeed later.
