@@ -20,12 +20,23 @@ use crate::{Provider, responses};
 /// The key goes into `authorization` as a bearer. A schema is sent as `response_format`, strict where it allows that;
 /// where [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.1.5.1). Reasoning
 /// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
-/// messages is not sent unless the setup is [returning](ProviderSetup::returning_reasoning) it. `max_tokens` goes to OpenAI's own address as `max_completion_tokens`, since its reasoning models take
-/// no other, and to all others under its own name (§8.1.1), which many know alone.
+/// messages is not sent unless the setup is [returning](ProviderSetup::returning_reasoning) it. `max_tokens` goes to OpenAI's own addresses, also those
+/// of its regions, and to version 1 of the API of Azure as `max_completion_tokens`, since its reasoning models take no other, and to
+/// all others under its own name (§8.1.1), which many know alone.
 pub fn openai(setup: ProviderSetup) -> Provider {
-    let is_own = setup.base_url.as_deref().is_none_or(|url| url.starts_with("https://api.openai.com"));
+    let is_own = setup.base_url.as_deref().is_none_or(is_of_openai);
     let returns_reasoning = setup.returns_reasoning;
     Provider::new(OpenAi::Chat { is_own, returns_reasoning }, setup)
+}
+
+/// True for an address at which OpenAI's own models are asked.
+fn is_of_openai(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("https://") else { return false };
+    let (host, path) = rest.split_at(rest.find([':', '/', '?']).unwrap_or(rest.len()));
+    let host = host.to_ascii_lowercase();
+    host == "api.openai.com"
+        || host.ends_with(".api.openai.com")
+        || host.ends_with(".openai.azure.com") && path.contains("/openai/v1")
 }
 
 /// Name of the vendor, and origin of the reasoning of chat completions.
@@ -39,7 +50,7 @@ pub(crate) const OF_RESPONSES: &str = "openai.responses";
 pub(crate) enum OpenAi {
     /// Chat completions.
     Chat {
-        /// OpenAI's own address is asked.
+        /// An address of OpenAI's own models is asked.
         is_own: bool,
         /// [`ProviderSetup::returning_reasoning`].
         returns_reasoning: bool,

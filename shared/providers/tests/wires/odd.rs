@@ -403,7 +403,15 @@ async fn the_query_of_an_address_comes_last() {
 
 #[tokio::test]
 async fn the_most_tokens_of_an_answer_have_another_name_at_openai_itself() {
-    for (url, name) in [(None, "max_completion_tokens"), (Some("http://localhost:8000"), "max_tokens")] {
+    for (url, name) in [
+        (None, "max_completion_tokens"),
+        (Some("https://api.openai.com/v1"), "max_completion_tokens"),
+        (Some("https://eu.api.openai.com/v1/"), "max_completion_tokens"),
+        (Some("https://mine.openai.azure.com/openai/v1/"), "max_completion_tokens"),
+        (Some("https://mine.openai.azure.com/openai/deployments/m-1?api-version=2024-06-01"), "max_tokens"),
+        (Some("https://api.openai.com.proxy.test/v1"), "max_tokens"),
+        (Some("http://localhost:8000"), "max_tokens"),
+    ] {
         let stage = Stage::json(completion(json!({ "content": "ok" }), "stop"));
         let setup = url.into_iter().fold(stage.setup(), ProviderSetup::base_url);
         stage.ask(&openai(setup), &with_most(hello())).await.expect("an answer");
