@@ -1,6 +1,6 @@
 use dormouse_ports::Method;
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, StartedJob,
+    BackgroundJob, BackgroundStatus, CompletionRequest, Message, ModelError, ModelErrorCategory, StartedJob,
 };
 use serde_json::Value;
 
@@ -25,10 +25,14 @@ pub(super) async fn start(
         return Err(invalid("nobody listens to what is made in the background; leave `stream` out".to_owned()));
     }
     let sent = structured(provider, request).prepare(request, provider.wire.ids(), provider.wire.origin());
-    let body = canonical(request::encode(&provider.setup.model, &sent, true)?);
-    let outbound = provider.quick_request(Method::Post, "/responses").await?.header("idempotency-key", key);
-    let outbound = outbound.json(body.to_string().into_bytes());
-    let answer = ask(provider, outbound, has_images(request)).await?;
+    let handed = hand_over(provider, &sent, key).await;
+    let answer = match handed {
+        Err(error) if has_lost_reasoning(&error) => {
+            let sent = without_reasoning(sent.into_owned());
+            hand_over(provider, &sent, &format!("{key}-without-reasoning")).await?
+        }
+        handed => handed?,
+    };
     match answer.get("id").and_then(Value::as_str) {
         Some(id) => {
             let job = BackgroundJob { id: id.to_owned() };
@@ -38,6 +42,29 @@ pub(super) async fn start(
         }
         None => Err(of_malformed(Malformed::new("the response has no `id`"), Some(answer))),
     }
+}
+
+async fn hand_over(provider: &Provider, sent: &CompletionRequest, key: &str) -> Result<Value, ModelError> {
+    let body = canonical(request::encode(&provider.setup.model, sent, true)?);
+    let outbound = provider.quick_request(Method::Post, "/responses").await?.header("idempotency-key", key);
+    ask(provider, outbound.json(body.to_string().into_bytes()), has_images(sent)).await
+}
+
+/// True if the provider refused a request since it does not know the reasoning in it any more: what it keeps it keeps for a month,
+/// and knows only with a key of the same project. With that the conversation would never go on.
+fn has_lost_reasoning(error: &ModelError) -> bool {
+    let words = error.raw.as_deref().and_then(|body| body.pointer("/error/message")).and_then(Value::as_str);
+    let names_one = |words: &str| words.split([' ', '\'', '"', '`']).any(|word| word.starts_with("rs_"));
+    matches!(error.status, Some(400 | 404)) && words.is_some_and(names_one)
+}
+
+fn without_reasoning(mut sent: CompletionRequest) -> CompletionRequest {
+    for message in &mut sent.messages {
+        if let Message::Assistant(message) = message {
+            message.origin = None;
+        }
+    }
+    sent
 }
 
 /// Asks how `job` stands.

@@ -197,6 +197,35 @@ async fn a_job_is_begun_asked_for_and_ended() {
 }
 
 #[tokio::test]
+async fn a_job_whose_reasoning_the_provider_has_forgotten_is_begun_without_it() {
+    let stage = Stage::json(response("completed", json!([reasoning(), says("I will add."), call()])));
+    let provider = responses(stage.setup());
+    let mut request = sum();
+    let answer = stage.ask(&provider, &request).await.expect("a call");
+    request.messages.extend([Message::Assistant(answer.message), Message::tool("t-1", "3")]);
+    let told = |words: &str| ScriptedAnswer::json(404, &json!({ "error": { "message": words } }));
+    stage.fetch.answer(told("Item with id 'rs_1' not found."));
+    stage.fetch.answer(ScriptedAnswer::json(200, &response("queued", json!([]))));
+    let started = provider.start(&request, "run-1/2/model-1").await.expect("a job");
+    assert_eq!(started, StartedJob::running("resp_1"));
+    let sent = stage.fetch.bodies();
+    let inputs = [&sent[1]["input"], &sent[2]["input"]].map(|items| items.as_array().cloned().unwrap_or_default());
+    assert!(inputs[0].contains(&reasoning()) && !inputs[1].contains(&reasoning()), "{inputs:?}");
+    assert!(inputs[1].contains(&call()), "{inputs:?}");
+    let key = |at: usize| {
+        let headers = stage.fetch.requests().remove(at).headers;
+        let found = headers.into_iter().find(|(name, _)| name == "idempotency-key");
+        found.map(|(_, value)| value.expose().to_owned())
+    };
+    assert_eq!(key(1).as_deref(), Some("run-1/2/model-1"));
+    assert_eq!(key(2).as_deref(), Some("run-1/2/model-1-without-reasoning"), "another request has another key");
+
+    stage.fetch.answer(told("not found"));
+    provider.start(&request, "run-1/3/model-1").await.expect_err("refused");
+    assert_eq!(stage.fetch.requests().len(), 4, "what is refused for another reason is not sent again");
+}
+
+#[tokio::test]
 async fn a_job_that_has_ended_when_it_is_handed_over_is_not_asked_for() {
     let mut failed = response("failed", json!([]));
     failed["error"] = json!({ "code": "server_error", "message": "with hush-key-1" });
