@@ -12,7 +12,8 @@ use crate::wire::{ErrorAnswer, Malformed, Wire};
 
 /// The longest excerpt of a provider's words in an error.
 const EXCERPT: usize = 500;
-const USED_UP: &str = "; the account at the provider needs money before the next call";
+/// What is said of money that is used up.
+pub(crate) const USED_UP: &str = "; the account at the provider needs money before the next call";
 
 /// The error for a request that got no answer, or not all of it.
 pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
@@ -63,7 +64,7 @@ pub(crate) fn of_answer(
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;
-    if is_used_up(answer.body) {
+    if is_used_up(answer.body) || is_over_limit(status, &words) {
         error.may_pass = Some(false);
     } else if ModelError::tells_of_miscall(answer.body) {
         error.may_pass = Some(true);
@@ -72,9 +73,14 @@ pub(crate) fn of_answer(
 }
 
 /// True for OpenAI's word for money that is used up, which has the status of a rate.
-fn is_used_up(body: &Value) -> bool {
+pub(crate) fn is_used_up(body: &Value) -> bool {
     let error = body.get("error").unwrap_or(body);
     ["code", "type"].iter().any(|name| error.get(*name).and_then(Value::as_str) == Some("insufficient_quota"))
+}
+
+/// True for a request that has more tokens than the limit per minute allows at all, which OpenAI tells as it tells a rate.
+fn is_over_limit(status: u16, words: &str) -> bool {
+    status == 429 && words.starts_with("Request too large")
 }
 
 fn excerpt(words: &str) -> String {

@@ -9,7 +9,7 @@ use crate::Provider;
 use crate::attempt::{refused, whole_body};
 use crate::canonical::canonical;
 use crate::check::{check_request, has_images, invalid};
-use crate::failure::of_malformed;
+use crate::failure::{USED_UP, is_used_up, of_malformed};
 use crate::judge::Judge;
 use crate::structured::Structured;
 use crate::wire::{Malformed, segment};
@@ -132,13 +132,15 @@ fn ended(provider: &Provider, request: &CompletionRequest, raw: Value) -> Backgr
 fn failure(raw: Value) -> ModelError {
     let text = |name: &str| raw.get("error").and_then(|error| error.get(name)).and_then(Value::as_str);
     let category = match text("code") {
-        Some("rate_limit_exceeded") => ModelErrorCategory::RateLimit,
-        Some("invalid_prompt") => ModelErrorCategory::InvalidRequest,
+        Some("rate_limit_exceeded" | "insufficient_quota") => ModelErrorCategory::RateLimit,
+        Some("invalid_prompt" | "context_length_exceeded") => ModelErrorCategory::InvalidRequest,
         Some(code) if code.contains("image") => ModelErrorCategory::UnsupportedContentBlock,
         Some(_) | None => ModelErrorCategory::Unavailable,
     };
     let words = text("message").unwrap_or("it gave no reason");
-    let mut error = ModelError::new(category, format!("the provider gave up in the background: {words}"));
+    let (advice, may_pass) = if is_used_up(&raw) { (USED_UP, Some(false)) } else { ("", None) };
+    let mut error = ModelError::new(category, format!("the provider gave up in the background: {words}{advice}"));
+    error.may_pass = may_pass;
     error.raw = Some(Box::new(raw));
     error
 }

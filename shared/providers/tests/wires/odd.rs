@@ -335,11 +335,14 @@ async fn persistently(stage: &Stage, provider: &dyn ModelProvider, request: &Com
 async fn conflicts_pass_money_does_not_and_a_garbled_stream_may_where_nothing_was_shown() {
     let quota = json!({ "error": { "message": "You exceeded your quota", "code": "insufficient_quota" } });
     let rate = json!({ "error": { "message": "slow down", "code": "rate_limit_exceeded" } });
+    let large = "Request too large for m-1 on tokens per min (TPM): Limit 30000, Requested 41000.";
+    let large = json!({ "error": { "message": large, "type": "tokens", "code": "rate_limit_exceeded" } });
     let unread = json!({ "error": { "message": "Failed to call a function.", "code": "tool_use_failed" } });
     for (answer, requests, words) in [
         (ScriptedAnswer::json(409, &json!({})), 3, "409"),
         (ScriptedAnswer::json(400, &unread), 3, "Failed to call a function."),
         (ScriptedAnswer::json(429, &rate), 3, "slow down"),
+        (ScriptedAnswer::json(429, &large), 1, "raise the limit"),
         (ScriptedAnswer::json(429, &rate).header("retry-after", "11"), 1, "slow down"),
         (ScriptedAnswer::json(429, &quota), 1, "needs money"),
     ] {

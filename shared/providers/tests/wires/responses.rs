@@ -251,11 +251,13 @@ async fn a_job_that_has_ended_when_it_is_handed_over_is_not_asked_for() {
 
 #[tokio::test]
 async fn a_job_that_failed_says_why() {
-    for (code, category) in [
-        ("server_error", Category::Unavailable),
-        ("rate_limit_exceeded", Category::RateLimit),
-        ("invalid_prompt", Category::InvalidRequest),
-        ("invalid_image_format", Category::UnsupportedContentBlock),
+    for (code, category, is_transient) in [
+        ("server_error", Category::Unavailable, true),
+        ("rate_limit_exceeded", Category::RateLimit, true),
+        ("insufficient_quota", Category::RateLimit, false),
+        ("invalid_prompt", Category::InvalidRequest, false),
+        ("context_length_exceeded", Category::InvalidRequest, false),
+        ("invalid_image_format", Category::UnsupportedContentBlock, false),
     ] {
         let mut body = response("failed", json!([]));
         body["error"] = json!({ "code": code, "message": "oops" });
@@ -263,7 +265,7 @@ async fn a_job_that_failed_says_why() {
         let job = BackgroundJob { id: "resp_1".into() };
         let status = responses(stage.setup()).poll(&job, &hello()).await.expect("a status");
         let BackgroundStatus::Failed(error) = status else { panic!("{status:?}") };
-        assert_eq!(error.category, category, "{code}");
+        assert_eq!((error.category, error.is_transient()), (category, is_transient), "{code}");
         assert!(error.message.contains("oops"), "{error}");
     }
     let gone = Stage::answering(ScriptedAnswer::json(404, &json!({ "error": { "message": "no such response" } })));
