@@ -12,7 +12,10 @@ pub(crate) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
         404 if is_about_model(&hints) => ModelErrorCategory::InvalidModel,
         400 if hints.contains("model_not_found") => ModelErrorCategory::InvalidModel,
         503 if is_loading(&hints) => ModelErrorCategory::ModelNotLoaded,
-        400 | 415 | 422 if answer.has_images && is_about_images(&hints) => ModelErrorCategory::UnsupportedContentBlock,
+        // Routers look for another server that takes images, and find none.
+        400 | 404 | 415 | 422 if answer.has_images && is_about_images(&hints) => {
+            ModelErrorCategory::UnsupportedContentBlock
+        }
         status => by_status(status),
     };
     Refusal { category, message: words }

@@ -7,6 +7,7 @@ use dormouse_ports::model::{
     AssistantMessage, Block, CompletionRequest, Message, ModelErrorCategory, ModelProvider, ToolCall,
 };
 use dormouse_providers::{ProviderSetup, anthropic, bedrock, gemini, openai, responses};
+use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use crate::stage::{Signer, Stage, sum, with_most};
@@ -73,6 +74,20 @@ async fn an_image_of_a_tool_is_sent_in_the_form_of_each_wire() {
 
 fn first_field(value: &Value) -> &str {
     value.as_object().and_then(|fields| fields.keys().next()).map_or("", String::as_str)
+}
+
+#[tokio::test]
+async fn a_router_that_finds_no_server_for_images_refuses_these_and_not_the_request() {
+    let told = |words: &str| json!({ "error": { "message": words, "code": 404 } });
+    for (words, category) in [
+        ("No endpoints found that support image input", ModelErrorCategory::UnsupportedContentBlock),
+        ("No endpoints found that support tool use", ModelErrorCategory::InvalidRequest),
+        ("The model `image-1` does not exist", ModelErrorCategory::InvalidModel),
+    ] {
+        let stage = Stage::answering(ScriptedAnswer::json(404, &told(words)));
+        let refused = stage.ask(&openai(stage.setup()), &drawn(image())).await.expect_err("refused");
+        assert_eq!(refused.category, category, "{refused}");
+    }
 }
 
 #[tokio::test]
