@@ -87,7 +87,9 @@ impl AnthropicEvents {
         }
         let usage = self.message.entry("usage").or_insert_with(|| json!({}));
         if let (Some(usage), Some(counters)) = (usage.as_object_mut(), data["usage"].as_object()) {
-            usage.extend(counters.clone());
+            // One that is null says nothing new.
+            let told = counters.iter().filter(|(_, count)| !count.is_null());
+            usage.extend(told.map(|(name, count)| (name.clone(), count.clone())));
         }
     }
 }

@@ -185,7 +185,8 @@ async fn a_stream_is_heard_and_ends_like_an_answer_in_one_piece() {
         start(2, json!({ "type": "tool_use", "id": "t-1", "name": "add", "input": {} })),
         delta(2, json!({ "type": "input_json_delta", "partial_json": "{\"a\": 1," })),
         delta(2, json!({ "type": "input_json_delta", "partial_json": " \"b\": 2}" })),
-        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" }, "usage": { "output_tokens": 7 } }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" },
+            "usage": { "input_tokens": null, "output_tokens": 7 } }),
         json!({ "type": "message_stop" }),
     ];
     let stage = Stage::answering(ScriptedAnswer::events(&events));
