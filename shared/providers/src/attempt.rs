@@ -40,7 +40,11 @@ impl Answering<'_> {
             Ok(read) => self.judge.judge(read, raw),
             // Routers that have begun to answer tell of an error of the model behind them so.
             Err(_) if has_error(&raw) => Err(self.reported(&raw)),
-            Err(malformed) => Err(of_malformed(malformed, Some(raw))),
+            Err(malformed) => {
+                // Gemini has an answer without anything in it now and then, which it counts.
+                let may_pass = raw.get("usageMetadata").is_some().then_some(true);
+                Err(ModelError { may_pass, ..of_malformed(malformed, Some(raw)) })
+            }
         }
     }
 

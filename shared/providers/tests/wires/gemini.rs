@@ -111,6 +111,9 @@ async fn the_reason_to_end_is_the_callers_word() {
     let blocked = Stage::json(json!({ "promptFeedback": { "blockReason": "SAFETY" } }));
     let response = blocked.ask(&gemini(blocked.setup()), &hello()).await.expect("an answer");
     assert_eq!((response.finish_reason, response.message.content), (FinishReason::ContentFilter, Content::default()));
+    let silent = Stage::json(json!({ "usageMetadata": { "promptTokenCount": 9 }, "modelVersion": "m-1-001" }));
+    let refused = silent.ask(&gemini(silent.setup()), &hello()).await.expect_err("nothing");
+    assert_eq!((refused.category, refused.is_transient()), (Category::InvalidResponse, true), "{refused}");
 }
 
 #[tokio::test]
