@@ -65,7 +65,7 @@ impl Wire for Bedrock {
     }
 
     fn ids(&self) -> IdRule {
-        IdRule { longest: 64, is_plain: true }
+        IdRule { longest: 64, is_plain: true, ..IdRule::ANY }
     }
 
     fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {

@@ -14,15 +14,20 @@ pub(crate) struct IdRule {
     pub(crate) longest: usize,
     /// Only ASCII letters and digits, `_` and `-`.
     pub(crate) is_plain: bool,
+    /// Only letters and digits, and as many as the longest has.
+    pub(crate) is_exact: bool,
 }
 
 impl IdRule {
     /// Every id.
-    pub(crate) const ANY: Self = Self { longest: usize::MAX, is_plain: false };
+    pub(crate) const ANY: Self = Self { longest: usize::MAX, is_plain: false, is_exact: false };
+    /// Those that Mistral takes.
+    pub(crate) const OF_MISTRAL: Self = Self { longest: 9, is_plain: true, is_exact: true };
 
     fn takes(self, id: &str) -> bool {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        !id.is_empty() && id.len() <= self.longest && (!self.is_plain || id.bytes().all(is_plain))
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || !self.is_exact && matches!(byte, b'_' | b'-');
+        let has_length = if self.is_exact { id.len() == self.longest } else { id.len() <= self.longest };
+        !id.is_empty() && has_length && (!self.is_plain || id.bytes().all(is_plain))
     }
 
     /// Ids in `request` that have to have another name.
@@ -48,7 +53,9 @@ impl IdRule {
     fn name(self, id: &mut String) {
         if !self.takes(id) {
             let digest = Sha256::digest(id.as_bytes());
-            *id = digest.iter().take(12).fold("call_".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+            let begun = if self.is_exact { "" } else { "call_" };
+            *id = digest.iter().take(12).fold(begun.to_owned(), |name, byte| format!("{name}{byte:02x}"));
+            id.truncate(self.longest);
         }
     }
 }

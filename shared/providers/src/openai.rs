@@ -20,23 +20,43 @@ use crate::{Provider, responses};
 /// The key goes into `authorization` as a bearer. A schema is sent as `response_format`, strict where it allows that;
 /// where [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.1.5.1). Reasoning
 /// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
-/// messages is not sent unless the setup is [returning](ProviderSetup::returning_reasoning) it. `max_tokens` goes to OpenAI's own addresses, also those
-/// of its regions, and to version 1 of the API of Azure as `max_completion_tokens`, since its reasoning models take no other, and to
-/// all others under its own name (§8.1.1), which many know alone.
+/// messages is not sent unless the setup is [returning](ProviderSetup::returning_reasoning) it. `max_tokens` goes to
+/// OpenAI's own addresses, also those of its regions, and to version 1 of the API of Azure as `max_completion_tokens`,
+/// since its reasoning models take no other, and to all others under its own name (§8.1.1), which many know alone.
+/// Mistral's own address has ids of calls that it takes, an answer between results of tools and what a user says behind
+/// them, and no `stream_options`, which it refuses: its streams have counters anyhow.
 pub fn openai(setup: ProviderSetup) -> Provider {
-    let is_own = setup.base_url.as_deref().is_none_or(is_of_openai);
+    let server = setup.base_url.as_deref().map_or(ChatServer::OpenAi, ChatServer::at);
     let returns_reasoning = setup.returns_reasoning;
-    Provider::new(OpenAi::Chat { is_own, returns_reasoning }, setup)
+    Provider::new(OpenAi::Chat { server, returns_reasoning }, setup)
 }
 
-/// True for an address at which OpenAI's own models are asked.
-fn is_of_openai(url: &str) -> bool {
-    let Some(rest) = url.strip_prefix("https://") else { return false };
-    let (host, path) = rest.split_at(rest.find([':', '/', '?']).unwrap_or(rest.len()));
-    let host = host.to_ascii_lowercase();
-    host == "api.openai.com"
-        || host.ends_with(".api.openai.com")
-        || host.ends_with(".openai.azure.com") && path.contains("/openai/v1")
+/// Who is asked for a chat completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChatServer {
+    /// OpenAI, or Azure with OpenAI's own models.
+    OpenAi,
+    /// Mistral itself.
+    Mistral,
+    /// Anybody else.
+    Other,
+}
+
+impl ChatServer {
+    /// The one at `url`.
+    fn at(url: &str) -> Self {
+        let Some(rest) = url.strip_prefix("https://") else { return Self::Other };
+        let (host, path) = rest.split_at(rest.find([':', '/', '?']).unwrap_or(rest.len()));
+        let host = host.to_ascii_lowercase();
+        let is_azure = host.ends_with(".openai.azure.com") && path.contains("/openai/v1");
+        if host == "api.openai.com" || host.ends_with(".api.openai.com") || is_azure {
+            Self::OpenAi
+        } else if host == "api.mistral.ai" {
+            Self::Mistral
+        } else {
+            Self::Other
+        }
+    }
 }
 
 /// Name of the vendor, and origin of the reasoning of chat completions.
@@ -50,8 +70,8 @@ pub(crate) const OF_RESPONSES: &str = "openai.responses";
 pub(crate) enum OpenAi {
     /// Chat completions.
     Chat {
-        /// An address of OpenAI's own models is asked.
-        is_own: bool,
+        /// Who is asked.
+        server: ChatServer,
         /// [`ProviderSetup::returning_reasoning`].
         returns_reasoning: bool,
     },
@@ -85,9 +105,10 @@ impl Wire for OpenAi {
 
     fn ids(&self) -> IdRule {
         match self {
-            Self::Chat { is_own: true, .. } => IdRule { longest: 40, ..IdRule::ANY },
+            Self::Chat { server: ChatServer::OpenAi, .. } => IdRule { longest: 40, ..IdRule::ANY },
+            Self::Chat { server: ChatServer::Mistral, .. } => IdRule::OF_MISTRAL,
             // Other servers may have put more into an id than a name.
-            Self::Chat { is_own: false, .. } => IdRule::ANY,
+            Self::Chat { server: ChatServer::Other, .. } => IdRule::ANY,
             Self::Responses => IdRule { longest: 64, ..IdRule::ANY },
         }
     }
@@ -98,8 +119,8 @@ impl Wire for OpenAi {
 
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
         let (path, body) = match self {
-            Self::Chat { is_own, returns_reasoning } => {
-                ("/chat/completions", request::encode(model, request, (*is_own, *returns_reasoning))?)
+            Self::Chat { server, returns_reasoning } => {
+                ("/chat/completions", request::encode(model, request, (*server, *returns_reasoning))?)
             }
             Self::Responses => ("/responses", responses::request::encode(model, request, false)?),
         };

@@ -5,25 +5,26 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::SYSTEM;
 use super::response::REASONING;
-use crate::body::{RequestBody, Sampling, without_stream};
+use super::{ChatServer, SYSTEM};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, without_stream};
 use crate::canonical::canonical;
 use crate::schema::{is_strict, with_properties};
 
-/// The body of `POST /chat/completions` (§8.1.1), for OpenAI's own address or another, with the reasoning of calls or without.
+/// The body of `POST /chat/completions` (§8.1.1), for that server, with the reasoning of calls or without.
 pub(super) fn encode(
     model: &str,
     request: &CompletionRequest,
-    (is_own, with_reasoning): (bool, bool),
+    (server, with_reasoning): (ChatServer, bool),
 ) -> Result<Value, ModelError> {
     let config = &request.config;
     let mut body = RequestBody::default();
     body.set("model", Some(model));
-    body.set("messages", Some(messages(&request.messages, with_reasoning)));
+    let messages = messages(&request.messages, with_reasoning);
+    body.set("messages", Some(if server == ChatServer::Mistral { answered(messages) } else { messages }));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
     body.set("tool_choice", request.tool_choice.as_ref().map(choice));
-    let max_tokens = if is_own { "max_completion_tokens" } else { "max_tokens" };
+    let max_tokens = if server == ChatServer::OpenAi { "max_completion_tokens" } else { "max_tokens" };
     body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens });
     body.set("seed", config.seed);
     body.set("frequency_penalty", config.frequency_penalty);
@@ -31,7 +32,8 @@ pub(super) fn encode(
     body.set_list("stop", config.stop_sequences.as_ref());
     body.set("response_format", request.response_schema.as_ref().map(response_format));
     body.set("stream", request.stream.then_some(true));
-    body.set("stream_options", request.stream.then(|| json!({ "include_usage": true })));
+    let is_asked_for_usage = request.stream && server != ChatServer::Mistral;
+    body.set("stream_options", is_asked_for_usage.then(|| json!({ "include_usage": true })));
     let extras = without_stream(&config.extras, request.stream)?;
     Ok(Value::Object(body.with_extras(&extras, true)?))
 }
@@ -53,6 +55,18 @@ fn messages(messages: &[Message], with_reasoning: bool) -> Vec<Value> {
     }
     show(&mut images, &mut sent);
     sent
+}
+
+/// `sent` with an answer behind results of tools that a user speaks behind: Mistral wants one.
+fn answered(sent: Vec<Value>) -> Vec<Value> {
+    let mut answered: Vec<Value> = Vec::with_capacity(sent.len());
+    for message in sent {
+        if message["role"] == "user" && answered.last().is_some_and(|last| last["role"] == "tool") {
+            answered.push(json!({ "role": "assistant", "content": NOTHING_SAID }));
+        }
+        answered.push(message);
+    }
+    answered
 }
 
 /// Results of tools are text alone here, and stand together behind their calls: their images are a message of the user behind

@@ -104,6 +104,32 @@ async fn names_of_tools_begin_with_a_letter_or_a_low_line_on_gemini() {
 }
 
 #[tokio::test]
+async fn mistral_is_sent_what_it_takes() {
+    let ids = ["call_0a1b2c3d", "abcDEF123", "call-0"];
+    let call = |id: &str| ToolCall::new(id, "add", Map::new());
+    let calls = AssistantMessage { tool_calls: ids.map(call).to_vec(), ..AssistantMessage::default() };
+    let mut request = CompletionRequest { stream: true, ..hello() };
+    request.messages.push(Message::Assistant(calls));
+    request.messages.extend(ids.map(|id| Message::tool(id, "3")));
+    request.messages.push(Message::user("And now?"));
+    let of_mistral: Made = |setup| Box::new(openai(setup.base_url("https://api.mistral.ai/v1")));
+    let body = sent(of_mistral, &request).await;
+    let messages = body["messages"].as_array().expect("messages");
+    let roles: Vec<_> = messages.iter().map(|one| one["role"].clone()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "tool", "tool", "assistant", "user"], "{body}");
+    for (at, id) in ids.iter().enumerate() {
+        let named = messages[1]["tool_calls"][at]["id"].as_str().expect("an id");
+        assert!(named.len() == 9 && named.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{named}");
+        assert_eq!((messages[2 + at]["tool_call_id"].as_str(), named == *id), (Some(named), at == 1), "{body}");
+    }
+    assert!(body["stream"] == true && body.get("stream_options").is_none(), "{body}");
+
+    let body = sent(OPENAI, &request).await;
+    assert_eq!(body["messages"].as_array().map(Vec::len), Some(6), "others take a user behind results");
+    assert_eq!(body["stream_options"], json!({ "include_usage": true }));
+}
+
+#[tokio::test]
 async fn instructions_of_blanks_are_left_out_and_results_of_blanks_say_so() {
     let call = |id: &str| ToolCall::new(id, "add", Map::new());
     let calls = AssistantMessage { tool_calls: vec![call("t-1"), call("t-2")], ..AssistantMessage::default() };
