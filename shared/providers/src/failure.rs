@@ -15,6 +15,10 @@ const EXCERPT: usize = 500;
 /// What is said of money that is used up.
 pub(crate) const USED_UP: &str = "; the account at the provider needs money before the next call";
 
+/// What is said of a conversation that is too long.
+pub(crate) const TOO_LONG: &str = "; the conversation is too long for the model: that of an agent becomes shorter with `/compact`, \
+    and does so by itself in time where the model says how many tokens it takes (`metadata.context_window`)";
+
 /// The error for a request that got no answer, or not all of it.
 pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
     let category = match error {
@@ -58,7 +62,7 @@ pub(crate) fn of_answer(
     let words = refusal.message.unwrap_or_else(|| text.trim().to_owned());
     let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
     let status = answer.status;
-    let advice = if is_used_up(answer.body) { USED_UP } else { advice(refusal.category, status) };
+    let advice = if is_used_up(answer.body) { USED_UP } else { advice(refusal.category, status, &words) };
     let mut error =
         ModelError::new(refusal.category, format!("the provider answered with status {status}: {words}{advice}"));
     error.status = Some(status);
@@ -73,7 +77,7 @@ pub(crate) fn of_answer(
 }
 
 /// True for OpenAI's word for money that is used up, which has the status of a rate.
-pub(crate) fn is_used_up(body: &Value) -> bool {
+fn is_used_up(body: &Value) -> bool {
     let error = body.get("error").unwrap_or(body);
     ["code", "type"].iter().any(|name| error.get(*name).and_then(Value::as_str) == Some("insufficient_quota"))
 }
@@ -81,6 +85,21 @@ pub(crate) fn is_used_up(body: &Value) -> bool {
 /// True for a request that has more tokens than the limit per minute allows at all, which OpenAI tells as it tells a rate.
 fn is_over_limit(status: u16, words: &str) -> bool {
     status == 429 && words.starts_with("Request too large")
+}
+
+/// True if `words` complain about the length of a conversation.
+fn is_too_long(words: &str) -> bool {
+    const SIGNS: [&str; 7] = [
+        "context length",
+        "context window",
+        "context size",
+        "context limit",
+        "prompt is too long",
+        "input is too long",
+        "maximum number of tokens allowed",
+    ];
+    let words = words.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| words.contains(sign))
 }
 
 fn excerpt(words: &str) -> String {
@@ -91,11 +110,12 @@ fn excerpt(words: &str) -> String {
 }
 
 /// Advice on what to do next, where the provider's own words hardly say it.
-fn advice(category: ModelErrorCategory, status: u16) -> &'static str {
+fn advice(category: ModelErrorCategory, status: u16, words: &str) -> &'static str {
     match category {
         ModelErrorCategory::Authentication => "; check the key of the model and what it may do",
         ModelErrorCategory::InvalidModel => "; check the name of the model",
         ModelErrorCategory::RateLimit => "; wait before the next call, or raise the limit at the provider",
+        ModelErrorCategory::InvalidRequest if is_too_long(words) => TOO_LONG,
         ModelErrorCategory::InvalidRequest if matches!(status, 300..=399 | 404 | 405) => {
             "; check the base URL of the provider"
         }

@@ -9,7 +9,7 @@ use crate::Provider;
 use crate::attempt::{refused, whole_body};
 use crate::canonical::canonical;
 use crate::check::{check_request, has_images, invalid};
-use crate::failure::{USED_UP, is_used_up, of_malformed};
+use crate::failure::{TOO_LONG, USED_UP, of_malformed};
 use crate::judge::Judge;
 use crate::structured::Structured;
 use crate::wire::{Malformed, segment};
@@ -138,7 +138,11 @@ fn failure(raw: Value) -> ModelError {
         Some(_) | None => ModelErrorCategory::Unavailable,
     };
     let words = text("message").unwrap_or("it gave no reason");
-    let (advice, may_pass) = if is_used_up(&raw) { (USED_UP, Some(false)) } else { ("", None) };
+    let (advice, may_pass) = match text("code") {
+        Some("insufficient_quota") => (USED_UP, Some(false)),
+        Some("context_length_exceeded") => (TOO_LONG, None),
+        Some(_) | None => ("", None),
+    };
     let mut error = ModelError::new(category, format!("the provider gave up in the background: {words}{advice}"));
     error.may_pass = may_pass;
     error.raw = Some(Box::new(raw));

@@ -25,6 +25,8 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (404, json!("not found"), Category::InvalidRequest, "check the base URL"),
         (301, Value::Null, Category::InvalidRequest, "check the base URL"),
         (400, error("unknown field", "bad_request"), Category::InvalidRequest, "unknown field"),
+        (400, error("maximum context length is 8192 tokens", ""), Category::InvalidRequest, "`/compact`"),
+        (413, error("Prompt is too long", ""), Category::InvalidRequest, "`metadata.context_window`"),
         (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
         (500, error("oops", ""), Category::Unavailable, "oops"),
         (502, Value::Null, Category::Unavailable, "502"),
