@@ -1,5 +1,6 @@
 //! End of a task, for its clients: last words, artifact, outcome and event, in one change.
 
+use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::limits::MESSAGE;
 use dormouse_ports::{FailureRecord, Map, SHORTFALL, Shortfall};
 use dormouse_protocol::event::{Draft, redact};
@@ -23,6 +24,9 @@ use crate::refusal::internal;
 
 /// The field of a final state that describes its outcome in a sentence.
 const RESULT: &str = "result";
+
+/// The field of a final state that names the one action that was run, and no model asked.
+const ACTION: &str = "action";
 
 /// Bytes of JSON of the largest outcome that is kept in the document of its task.
 const SMALL_OUTCOME: usize = 4 * 1024;
@@ -91,8 +95,8 @@ pub(crate) fn end(
                 outcome.messages.push(say(change, task, role, parts)?);
             }
             outcome.messages = last_of(outcome.messages)?;
-            outcome.summary =
-                outcome.messages.last().and_then(text_of).unwrap_or_else(|| "The task completed.".to_owned());
+            let summary = outcome.messages.last().and_then(text_of).or_else(|| printed_by_action(reached));
+            outcome.summary = summary.unwrap_or_else(|| "The task completed.".to_owned());
             if let Some(state) = state {
                 outcome.artifacts.push(final_state(change, task));
                 content = hash_of(task, change, state);
@@ -212,6 +216,17 @@ fn failure_of(record: &FailureRecord) -> Failure {
 pub(crate) fn shortfall_of(state: &Map) -> Option<Failure> {
     let Shortfall { code, message } = Shortfall::deserialize(state.get(SHORTFALL)?).ok()?;
     Some(failure(&code, &message))
+}
+
+/// The output of the one action that a run with the final state `state` was for: its agent says nothing behind it.
+fn printed_by_action(state: &Map) -> Option<String> {
+    state.get(ACTION).filter(|action| !action.is_null())?;
+    let messages = state.get(MESSAGES)?.as_array()?;
+    let result = messages.iter().rev().find(|message| message["role"] == "tool")?;
+    let content = &result["content"];
+    let in_blocks = || content.as_array()?.iter().find_map(|block| block["text"].as_str());
+    let told = redact::value(content.as_str().or_else(in_blocks)?.trim().into());
+    told.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 fn failure(code: &str, message: &str) -> Failure {

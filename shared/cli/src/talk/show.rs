@@ -11,6 +11,8 @@ use crate::terminal::plain;
 
 /// The event about tools that an agent has to do without.
 pub(super) const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
+/// With what the ids begin of calls that a person or a client asked for, and no model.
+const ACTION_CALL: &str = "action-";
 /// Characters of the reason for which a call failed.
 const LONGEST_REASON: usize = 200;
 
@@ -124,6 +126,9 @@ impl<'s> Story<'s> {
         if event.event.as_str() == TOOLS_MISSING {
             missing_in(payload).try_for_each(|line| printer.line(&line))?;
         }
+        if text("role") == "tool" {
+            return printed_by_action(payload).lines().try_for_each(|line| printer.line(line));
+        }
         if matches!(text("role"), "assistant" | "agent") {
             let said = said_in(payload);
             said.lines().try_for_each(|line| printer.line(line))?;
@@ -168,6 +173,18 @@ fn said_in(payload: &Map) -> String {
     said.collect::<Vec<_>>().join("\n")
 }
 
+/// What a message of a tool says of the action that a person or a client ran: no agent speaks of it. Empty for all other
+/// calls.
+fn printed_by_action(payload: &Map) -> String {
+    let parts = payload.get("parts").and_then(Value::as_array).into_iter().flatten();
+    let of_action = |part: &&Value| part["tool_call_id"].as_str().is_some_and(|id| id.starts_with(ACTION_CALL));
+    let said = parts.filter(of_action).map(|part| match part["output"].as_str() {
+        Some(text) => text.trim_end().to_owned(),
+        None => part["output"].to_string(),
+    });
+    said.collect::<Vec<_>>().join("\n")
+}
+
 /// True if nothing that is waited for comes behind `event` in the stream of its task.
 pub(crate) fn ends_its_task(event: &Event) -> bool {
     matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled)
@@ -192,6 +209,14 @@ fn about(event: &Event) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_action_printed_is_told_and_what_tools_told_a_model_is_not() {
+        let parts = json!({ "parts": [
+            { "type": "tool_result", "tool_call_id": "action-1", "output": "deployed\nto dev\n", "status": "ok" },
+            { "type": "tool_result", "tool_call_id": "call_1", "output": "for the model", "status": "ok" } ] });
+        assert_eq!(printed_by_action(parts.as_object().expect("an object")), "deployed\nto dev");
+    }
 
     #[test]
     fn a_message_is_told_by_its_texts_and_values() {

@@ -140,6 +140,9 @@ async fn a_queue_is_seen_put_in_order_interrupted_and_emptied_and_actions_stand_
     assert!(told.iter().any(|event| event.event == EventKind::from("tool.completed")), "{told:#?}");
     let ended = told.iter().find(|event| event.event == EventKind::from("vendor.dormouse.run_ended"));
     assert_eq!(ended.expect("an end").payload["steps"], 0, "no model was asked");
+    let task = wire.get(&format!("/v1/tasks/{a}")).await;
+    let outcome = wire.get(&format!("/v1/outcomes/{}", text(&task, "outcome_id"))).await;
+    assert_eq!(outcome["summary"], "noted {\"line\":\"by action\"}", "{outcome}");
     assert_eq!(wire.get(&path).await["data"], json!([]));
 
     let two = occupied(&project, &wire, &dormouse, &session).await;
