@@ -44,6 +44,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     }
     aliases(workspace, platform);
     approvals(workspace);
+    unmatched_approvals(workspace);
     prompts(workspace, platform);
     hooks(workspace);
     imports(workspace);
@@ -181,6 +182,42 @@ fn idle_approvals(workspace: &mut Workspace) {
         let message = "`approval` asks for nothing, and no call waits for a person: say `manual`, or name tools under `native`, \
                        `actions` and `external`";
         workspace.warn(&file, line, message.to_owned());
+    }
+}
+
+/// Patterns of approvals that match nothing of what there is, as a regular expression does not. Where nothing is there yet, or
+/// servers offer what they like, they may match later.
+fn unmatched_approvals(workspace: &mut Workspace) {
+    if workspace.settings.kind == WorkspaceKind::Chat {
+        return;
+    }
+    let native: Vec<String> = NATIVE_TOOLS.iter().map(|name| (*name).to_owned()).collect();
+    let actions: Vec<String> = workspace.actions.keys().cloned().collect();
+    let external: Vec<String> = match all_known(workspace) {
+        true => workspace.tools.values().flat_map(http_names).collect(),
+        false => Vec::new(),
+    };
+    let agents = workspace.agents.values().map(|agent| (agent.file.as_str(), &agent.policy.approval));
+    let mut found = Vec::new();
+    for (file, policy) in agents.chain([(SETTINGS, &workspace.settings.approval)]) {
+        for (list, patterns, names) in [
+            ("native", &policy.native, &native),
+            ("actions", &policy.actions, &actions),
+            ("external", &policy.external, &external),
+        ] {
+            let is_idle = |pattern: &&String| !is_exact(pattern) && !names.is_empty() && !matches([*pattern], names);
+            for pattern in patterns.iter().filter(is_idle) {
+                let line = workspace.places.line(file, &listed(list, pattern)).or(policy.line);
+                let message = format!(
+                    "`approval` asks for nothing with `{pattern}`, which no tool is called: `*` stands for any characters, `?` \
+                     for one, and every other for itself"
+                );
+                found.push((file.to_owned(), line, message));
+            }
+        }
+    }
+    for (file, line, message) in found {
+        workspace.warn(&file, line, message);
     }
 }
 

@@ -393,6 +393,25 @@ fn an_approval_that_asks_for_nothing_is_told() {
 }
 
 #[test]
+fn a_pattern_of_an_approval_that_matches_nothing_is_told_where_all_names_are_known() {
+    let http = "docs:\n  http: {url: 'https://docs.example/read', description: Reads, input_schema: {type: object}}\n";
+    let server = "docs:\n  url: https://docs.example/mcp\n";
+    let told = |approval: &str, tools: &str| {
+        let settings = format!("models: {{fast: workspace/small}}\npolicy:\n  approval:\n    {approval}\n");
+        let found = lines(&declared(&[(SETTINGS, &settings), (TOOLS, tools)]));
+        found.into_iter().find(|line| line.starts_with(SETTINGS) && line.contains("asks for nothing"))
+    };
+    for approval in ["external: ['^docs.*']", "external: ['.*docs']", "native: ['Bsh*']"] {
+        let line = told(approval, http).expect("a warning");
+        assert!(line.starts_with(&format!("{SETTINGS}:4: warning: `approval` asks for nothing with `")), "{line}");
+    }
+    for approval in ["external: ['doc*']", "external: ['docs.*']", "native: ['Ba?h']", "actions: ['deploy*']"] {
+        assert_eq!(told(approval, http), None, "{approval}");
+    }
+    assert_eq!(told("external: ['^docs.*']", server), None, "nobody knows what it offers");
+}
+
+#[test]
 fn what_no_server_offers_is_told_where_they_were_asked() {
     let matter = |names: &str| {
         format!("---\ndescription: Helps\nmodel: fast\npolicy:\n  approval: {{external: [{names}]}}\n---\nHelp.\n")
