@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_agent::bundle::{BundleStore, BundleStoreError};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
-use dormouse_agent::workspace::{ModelDefinition, load};
+use dormouse_agent::workspace::{ModelDefinition, Workspace, load};
 use dormouse_api::{Agents, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{
@@ -115,12 +115,13 @@ pub(crate) async fn declared(
     data: &Path,
     terminal: Option<AtTerminal>,
 ) -> Result<DeclaredAgents, DeclaredFailure> {
-    let workspace = opened(folder).await?;
+    let mut workspace = opened(folder).await?;
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
     let live = LiveText::default();
     let mut tools = tools(folder, data)?;
     let mut deltas: Arc<dyn DeltaSink> = Arc::new(ShownLive(live.clone()));
+    let is_attended = terminal.is_some();
     if let Some(terminal) = terminal {
         tools = tools.attended(terminal.asker, terminal.notices);
         deltas = terminal.deltas;
@@ -130,8 +131,17 @@ pub(crate) async fn declared(
     for sentence in &found.left_out {
         writeln!(err, "{}", crate::terminal::plain(sentence))?;
     }
-    let Some(first) = found.names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
+    let mut names = found.names;
+    // What sleeps goes on with what it began with, and is not to wait until a person has mended a file.
+    if names.is_empty()
+        && !is_attended
+        && let Some((earlier, runnable)) = Box::pin(read_last(&store, &ports)).await
+    {
+        (workspace, names) = (earlier, runnable);
+        writeln!(err, "no agent can run as the files are now; the definitions that were read last stay in use")?;
+    }
+    let Some(first) = names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
     let history = store.clone();
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
     let keeper = refresh.clone();
@@ -148,7 +158,16 @@ pub(crate) async fn declared(
     });
     let history = FolderHistory::new(history, keeper, workspace.settings.mirrors_history());
     let default = workspace.settings.default_agent.clone().unwrap_or_else(|| first.clone());
-    Ok(DeclaredAgents { agents: source, names: found.names, default, history })
+    Ok(DeclaredAgents { agents: source, names, default, history })
+}
+
+/// The definitions that were read last, and the names of the agents that can run by them; `None` where there are none.
+async fn read_last(store: &BundleStore, ports: &DeclaredPorts) -> Option<(Workspace, Vec<String>)> {
+    let current = store.current(NAME).await.ok()??;
+    let bundle = store.load(NAME, &current.digest).await.ok()??;
+    let workspace = load(&bundle.files(), &platform());
+    let names = agents(&workspace, ports).await.names;
+    (!names.is_empty()).then_some((workspace, names))
 }
 
 /// Shows the text of answers to the streams of this process. Only runs of sessions have any, and what a model thinks is

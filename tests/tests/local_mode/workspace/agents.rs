@@ -84,6 +84,24 @@ async fn no_other_agent_works_in_the_place_of_the_default_one_that_cannot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_only_agent_is_broken_starts_again_for_what_sleeps() {
+    let path = ".openharness/agents/assistant.md";
+    let matter = "---\ntools: {native: [Bash]}\npolicy: {approval: {native: [Bash]}}\n---\nWork.\n";
+    let project = Project::of(&[(path, matter)]).await;
+    let dormouse = project.serve();
+    let task = project.say(&dormouse, &[("Bash", json!({ "command": "touch ran" }))]);
+    Wire::of(&dormouse).task(&task, &[TaskStatus::AuthRequired]).await;
+    drop(dormouse);
+    project.write(path, "---\nmodel: [\n---\n");
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let (status, answered) = wire.answer(&task, None, json!({ "decision": "approve" })).await;
+    assert!(status < 300, "{status}: {answered}");
+    wire.task(&task, &[TaskStatus::Completed]).await;
+    assert!(project.exists("ran"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_reaches_an_agent_that_was_asked_and_sleeps() {
     let project = Project::of(&[LEAD, SCOUT, POET]).await;
     let dormouse = project.serve();
