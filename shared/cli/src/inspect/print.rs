@@ -66,7 +66,9 @@ impl Row {
 
     /// What stands below the line.
     pub(crate) fn below(&self) -> Vec<String> {
-        let asked = self.description.iter().chain(&self.calls).map(|line| bounded(line, BELOW));
+        // Lines of strangers are none of this list: one of them might look like a command.
+        let question = self.description.iter().map(|text| text.lines().collect::<Vec<_>>().join(" — "));
+        let asked = question.chain(self.calls.iter().cloned()).map(|line| bounded(&line, BELOW));
         let template = self.answer_with.template.iter().map(|template| format!("fill in: {template}"));
         asked.chain(self.answer_with.ready.iter().cloned()).chain(template).collect()
     }
@@ -345,6 +347,8 @@ mod tests {
             row.below(),
             [question.as_str(), "send_mail {}", "dormouse approve task_1", "dormouse deny task_1", filled]
         );
+        let row = Row { description: Some("Did it happen?\nKnown of it: nothing".to_owned()), ..row };
+        assert_eq!(row.below()[0], "Did it happen? — Known of it: nothing");
         let told = row.into_json();
         assert_eq!(
             (&told["answer_with"], &told["or_with"]),

@@ -393,7 +393,10 @@ impl Screen {
             std::mem::replace(&mut shown.said, text.trim().to_owned())
         };
         if before != text.trim() {
-            self.line(&format!("{BOLD}? {}{PLAIN}", plain(text)));
+            for (at, line) in text.trim().lines().enumerate() {
+                let mark = if at == 0 { "?" } else { " " };
+                self.line(&format!("{BOLD}{mark} {}{PLAIN}", plain(line)));
+            }
         }
     }
 
