@@ -104,11 +104,19 @@ fn said(payload: Option<&str>, verdict: YesOrNo) -> Result<(TaskMessageKind, Mes
         }
     };
     let mut fields = match payload {
+        // Words behind a no are its reason, as in a chat; a yes has none that anybody would hear of.
+        Some(text) if !approved && is_words(&text) => Map::from_iter([("reason".to_owned(), text.trim().into())]),
         Some(text) => object_of(&text).map_err(TalkError::Payload)?,
         None => Map::new(),
     };
     fields.insert("approved".to_owned(), approved.into());
     Ok((TaskMessageKind::ToolConfirmation, message(SubmitInput::Payload(fields))))
+}
+
+/// True for what a person wrote that is neither JSON nor was to be an object of it.
+fn is_words(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && !text.starts_with('{') && serde_json::from_str::<Value>(text).is_err()
 }
 
 fn message(input: SubmitInput) -> MessageInput {
@@ -311,6 +319,16 @@ async fn say(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_behind_a_no_are_its_reason_and_behind_a_yes_no_answer() {
+        let (kind, message) = said(Some(" no money "), YesOrNo::No).expect("an answer");
+        assert_eq!(kind, TaskMessageKind::ToolConfirmation);
+        assert_eq!(message.parts, [Part::json(json!({ "approved": false, "reason": "no money" }))]);
+        for (text, verdict) in [("no money", YesOrNo::Yes), ("{reason: x}", YesOrNo::No), ("[1]", YesOrNo::No)] {
+            assert!(matches!(said(Some(text), verdict), Err(TalkError::Payload(_))), "{text}");
+        }
+    }
 
     #[test]
     fn what_is_asked_by_now_is_told_with_all_that_answers_it() {

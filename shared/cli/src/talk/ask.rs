@@ -40,7 +40,7 @@ pub(crate) enum ClientCommand {
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Approve(AnswerArgs),
     /// Say no to what a task or another invocation waits for; as `approve` otherwise.
-    #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"reason\": \"not this month\"}'\n\n\
+    #[command(after_help = "Example:\n  dormouse deny task_01J… 'not this month'\n\n\
         A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Deny(AnswerArgs),
@@ -139,7 +139,7 @@ pub(crate) struct WatchedPlace {
 pub(crate) struct AnswerArgs {
     /// Task or invocation; in a data folder the beginning of its id will do, as for `show`.
     pub(crate) id: String,
-    /// Answer: a JSON object, or for `answer` words too; `-` reads it from the standard input.
+    /// Answer: a JSON object, for `answer` words too, for `deny` the reason; `-` reads it from the standard input.
     pub(crate) payload: Option<String>,
     /// For whom, where several answers are waited for.
     #[arg(long, value_name = "NAME")]
