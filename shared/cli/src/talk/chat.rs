@@ -256,6 +256,29 @@ enum FollowedTask {
     Left,
 }
 
+/// Where a task was left.
+#[derive(Default)]
+struct LeftOff {
+    /// Its last event.
+    after: Option<String>,
+    /// What it asks, unless it works.
+    asked: Option<Map>,
+    has_ended: bool,
+}
+
+impl LeftOff {
+    /// Takes in the next of its events.
+    fn take(&mut self, event: &Value) {
+        self.after = event["id"].as_str().map(str::to_owned).or(self.after.take());
+        let payload = &event["payload"];
+        let is_moved = event["event"].as_str().is_some_and(|event| event.starts_with("task."));
+        let status = payload["status"].as_str().filter(|_| is_moved).unwrap_or_default();
+        let stays = self.asked.take().filter(|_| status != "WORKING");
+        self.asked = payload["request"].as_object().cloned().or(stays);
+        self.has_ended |= matches!(status, "COMPLETED" | "FAILED" | "CANCELED");
+    }
+}
+
 /// How a message was seen through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
@@ -306,18 +329,20 @@ impl ChatSession {
         let mut outcome = TalkOutcome::Fine;
         for task in tasks["data"].as_array().into_iter().flatten() {
             let Ok(task) = Task::deserialize(task) else { continue };
-            if !task.status.is_suspended() {
+            if task.status.is_terminal() {
                 continue;
             }
             let id = task.envelope.id.as_str();
-            let (after, asked) = self.last_question(id).await?;
-            if asked.as_ref().is_none_or(asks_nobody) {
-                if let Some((request, waits)) =
-                    asked.as_ref().and_then(|request| Some((request, waits_elsewhere(request)?)))
-                {
+            let LeftOff { after, asked, has_ended } = self.left_off(id).await?;
+            if let Some(request) = asked.as_ref().filter(|request| asks_nobody(request)) {
+                if let Some(waits) = waits_elsewhere(request) {
                     // It is not followed: what is typed here is for the conversation.
                     self.show_elsewhere(request, &waits);
                 }
+                continue;
+            }
+            // What asks nothing works: a process that was killed had begun it, and it goes on in this one.
+            if has_ended || (asked.is_none() && task.status.is_suspended()) {
                 continue;
             }
             match self.attend(id, (after, asked), person).await? {
@@ -329,18 +354,15 @@ impl ChatSession {
         Ok(Sent::Ended(outcome))
     }
 
-    /// The last question of the task `id`, and its last event.
-    async fn last_question(&self, id: &str) -> Result<(Option<String>, Option<Map>), TalkError> {
-        let (mut after, mut asked) = (None::<String>, None);
+    /// Where the task `id` is, as its events tell.
+    async fn left_off(&self, id: &str) -> Result<LeftOff, TalkError> {
+        let mut left = LeftOff::default();
         loop {
-            let cursor = after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
+            let cursor = left.after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
             let page: Value = self.client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
-            for event in page["data"].as_array().into_iter().flatten() {
-                after = event["id"].as_str().map(str::to_owned).or(after);
-                asked = event["payload"]["request"].as_object().cloned().or(asked);
-            }
+            page["data"].as_array().into_iter().flatten().for_each(|event| left.take(event));
             if page["page"]["has_more"] != true {
-                return Ok((after, asked));
+                return Ok(left);
             }
         }
     }
@@ -731,6 +753,25 @@ mod tests {
         let edited = json!({ "decision": "approve", "arguments": {} });
         assert_eq!(digest(takes.clone(), one.clone(), None, edited), None);
         assert_eq!(digest(takes, one, None, json!({ "decision": "deny" })), None);
+    }
+
+    #[test]
+    fn a_task_is_left_with_what_it_asks_by_now() {
+        let event = |id: &str, kind: &str, payload: Value| json!({ "id": id, "event": kind, "payload": payload });
+        let asked = json!({ "status": "AUTH_REQUIRED", "request": { "pause": 1 } });
+        let steps = [
+            (event("1", "task.started", json!({ "status": "WORKING" })), false, false),
+            (event("2", "task.auth_required", asked), true, false),
+            (event("3", "user.tool_confirmation", json!({ "parts": [] })), true, false),
+            (event("4", "task.status_changed", json!({ "status": "WORKING" })), false, false),
+            (event("5", "task.completed", json!({ "status": "COMPLETED" })), false, true),
+        ];
+        let mut left = LeftOff::default();
+        for (event, asks, has_ended) in steps {
+            left.take(&event);
+            assert_eq!((left.asked.is_some(), left.has_ended), (asks, has_ended), "{event}");
+            assert_eq!(left.after.as_deref(), event["id"].as_str());
+        }
     }
 
     #[test]

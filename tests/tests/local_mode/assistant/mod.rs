@@ -600,6 +600,30 @@ async fn a_conversation_in_the_terminal_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
+    let assistant = Assistant::hired().await;
+    assistant.thinks.store(2000, Ordering::SeqCst);
+    let mut terminal = tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book blue");
+        terminal
+    });
+    assistant.asked(1).await;
+    terminal.child.kill().expect("it runs");
+    terminal.child.wait().expect("it ends");
+    tokio::task::block_in_place(|| {
+        let mut again = Terminal::open(&assistant, &[]);
+        let asked = again.shows(&["May `assistant` call `book`?", "[s]top the run"]);
+        assert!(!asked.contains("\n> "), "nothing else can be said before: {asked}");
+        again.say("y");
+        again.shows(&["book completed", "The office says:"]);
+        again.leave();
+    });
+    assert_eq!(rooms(&assistant), ["blue"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_terminal_tells_why_a_call_failed_keeps_its_commands_to_itself_and_ends_as_its_runs_did() {
     let assistant = Assistant::hired().await;
     assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");
