@@ -24,7 +24,7 @@ use super::ask::ServerArgs;
 use super::client::Client;
 use super::questions::{Questions, TerminalAsker};
 use super::said::{fields_of, forms_of, prompt_of};
-use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
+use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, ToldSteps, Typed};
 use super::show::{TOOLS_MISSING, missing_in};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
@@ -263,12 +263,17 @@ struct LeftOff {
     after: Option<String>,
     /// What it asks, unless it works.
     asked: Option<Map>,
+    /// Its steps until then.
+    told: ToldSteps,
     has_ended: bool,
 }
 
 impl LeftOff {
     /// Takes in the next of its events.
     fn take(&mut self, event: &Value) {
+        if let Some(step) = Event::deserialize(event).ok().as_ref().and_then(told) {
+            self.told.take(step);
+        }
         self.after = event["id"].as_str().map(str::to_owned).or(self.after.take());
         let payload = &event["payload"];
         let is_moved = event["event"].as_str().is_some_and(|event| event.starts_with("task."));
@@ -320,7 +325,7 @@ impl ChatSession {
             metadata: Map::new(),
         });
         let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;
-        self.attend(task.envelope.id.as_str(), (None, None), person).await
+        self.attend(task.envelope.id.as_str(), LeftOff::default(), person).await
     }
 
     /// Asks again what the conversation was left with, and sees it through.
@@ -333,8 +338,8 @@ impl ChatSession {
                 continue;
             }
             let id = task.envelope.id.as_str();
-            let LeftOff { after, asked, has_ended } = self.left_off(id).await?;
-            if let Some(request) = asked.as_ref().filter(|request| asks_nobody(request)) {
+            let left = self.left_off(id).await?;
+            if let Some(request) = left.asked.as_ref().filter(|request| asks_nobody(request)) {
                 if let Some(waits) = waits_elsewhere(request) {
                     // It is not followed: what is typed here is for the conversation.
                     self.show_elsewhere(request, &waits);
@@ -342,11 +347,11 @@ impl ChatSession {
                 continue;
             }
             // What asks nothing works: a process that was killed had begun it, and it goes on in this one.
-            if has_ended || (asked.is_none() && task.status.is_suspended()) {
+            if left.has_ended || (left.asked.is_none() && task.status.is_suspended()) {
                 continue;
             }
-            match self.attend(id, (after, asked), person).await? {
-                left @ (Sent::Left | Sent::Asleep) => return Ok(left),
+            match self.attend(id, left, person).await? {
+                sent @ (Sent::Left | Sent::Asleep) => return Ok(sent),
                 Sent::Ended(TalkOutcome::Fine) => {}
                 Sent::Ended(failed) => outcome = failed,
             }
@@ -367,14 +372,10 @@ impl ChatSession {
         }
     }
 
-    /// Shows what comes of `task` behind the event `after`, answers what it `asked` there and what it asks meanwhile.
-    async fn attend(
-        &self,
-        task: &str,
-        (mut after, mut asked): (Option<String>, Option<Map>),
-        person: &mut Person,
-    ) -> Result<Sent, TalkError> {
-        self.screen.follow(task, after.is_some());
+    /// Shows what comes of `task` behind where it was `left`, answers what it asked there and what it asks meanwhile.
+    async fn attend(&self, task: &str, left: LeftOff, person: &mut Person) -> Result<Sent, TalkError> {
+        let LeftOff { mut after, mut asked, told, has_ended: _ } = left;
+        self.screen.follow(task, told);
         loop {
             let request = match asked.take() {
                 Some(request) => request,

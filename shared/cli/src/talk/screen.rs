@@ -216,7 +216,7 @@ struct EarlyText {
 
 /// What the events of a task have told of its steps.
 #[derive(Default)]
-struct ToldSteps {
+pub(super) struct ToldSteps {
     task: String,
     /// The last answer of the model.
     step: u64,
@@ -225,6 +225,16 @@ struct ToldSteps {
 }
 
 impl ToldSteps {
+    /// Takes in what the next event tells.
+    pub(super) fn take(&mut self, step: ToldStep) {
+        match step {
+            ToldStep::Answered(number) => self.step = self.step.max(number),
+            ToldStep::Called => self.open += 1,
+            ToldStep::Returned => self.open = self.open.saturating_sub(1),
+            ToldStep::Said => {}
+        }
+    }
+
     /// True if everything was told that was done before `answer`, as far as that is known.
     fn reach(&self, answer: &AnswerUnderWay) -> bool {
         answer.invocation.as_str() != self.task || (answer.step <= self.step.saturating_add(1) && self.open == 0)
@@ -301,12 +311,7 @@ impl ScreenState {
     }
 
     fn told(&mut self, step: ToldStep, out: &mut impl Write) -> io::Result<()> {
-        match step {
-            ToldStep::Answered(number) => self.told.step = self.told.step.max(number),
-            ToldStep::Called => self.told.open += 1,
-            ToldStep::Returned => self.told.open = self.told.open.saturating_sub(1),
-            ToldStep::Said => {}
-        }
+        self.told.take(step);
         // What is said comes behind everything else of its step.
         let is_said = matches!(step, ToldStep::Returned | ToldStep::Said);
         let reaches = self.answer.as_ref().is_some_and(|answer| self.told.reach(answer));
@@ -364,12 +369,10 @@ impl Screen {
         });
     }
 
-    /// The events of `task` are told from now on: all of them, or with `later` those behind one.
-    pub(super) fn follow(&self, task: &str, later: bool) {
+    /// The events of `task` are told from now on, behind those that have `told` of its steps.
+    pub(super) fn follow(&self, task: &str, told: ToldSteps) {
         self.write(|shown, _| {
-            // Which steps lie before is not known: nothing waits for them.
-            let step = if later { u64::MAX } else { 0 };
-            shown.told = ToldSteps { task: task.to_owned(), step, open: 0 };
+            shown.told = ToldSteps { task: task.to_owned(), ..told };
             shown.prompts = false;
             shown.earlier.clear();
             Ok(())

@@ -616,8 +616,10 @@ async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
         let mut again = Terminal::open(&assistant, &[]);
         let asked = again.shows(&["May `assistant` call `book`?", "[s]top the run"]);
         assert!(!asked.contains("\n> "), "nothing else can be said before: {asked}");
+        assistant.thinks.store(0, Ordering::SeqCst);
         again.say("y");
-        again.shows(&["book completed", "The office says:"]);
+        let said = again.shows(&["book completed", "The office says:"]);
+        assert!(said.find("book completed") < said.find("The office says:"), "one after the other: {said}");
         again.leave();
     });
     assert_eq!(rooms(&assistant), ["blue"]);
