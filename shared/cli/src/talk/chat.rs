@@ -541,16 +541,8 @@ impl ChatSession {
             return Ok(Answered::Done);
         }
         self.elsewhere.borrow_mut().end();
-        let missing: Vec<String> = request
-            .get("missing")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(|part| part.as_str().map(str::to_owned))
-            .collect();
+        let parts = self.open_parts(task, request).await?;
         let request = &self.whole(task, request).await?;
-        let parts: Vec<Option<String>> =
-            if missing.is_empty() { vec![None] } else { missing.into_iter().map(Some).collect() };
         for part in parts {
             loop {
                 let fields = match self.ask(request, part.as_deref(), person).await? {
@@ -614,6 +606,24 @@ impl ChatSession {
         let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
         let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
         Ok(())
+    }
+
+    /// The parts of `request` that nobody has answered, as far as is known now; one that has no name where it has none.
+    async fn open_parts(&self, task: &str, request: &Map) -> Result<Vec<Option<String>>, TalkError> {
+        let named = |parts: &Value| -> Vec<String> {
+            parts.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let mut missing = request.get("missing").map(named).unwrap_or_default();
+        if missing.is_empty() {
+            return Ok(vec![None]);
+        }
+        // The event tells of them as they were when it was asked.
+        let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+        if now["status"] == "asleep" && request.get("pause") == Some(&now["generation"]) {
+            let open = named(&now["missing"]);
+            missing.retain(|part| open.contains(part));
+        }
+        Ok(missing.into_iter().map(Some).collect())
     }
 
     /// `request` with the arguments that it does not show, where the server has them.

@@ -7,6 +7,7 @@ mod live;
 mod secrets;
 mod servers;
 mod slow;
+mod taken_up;
 mod telemetry;
 pub(crate) mod world;
 
@@ -596,32 +597,6 @@ async fn a_conversation_in_the_terminal_is_kept() {
     let last = assistant.model.requests().pop().expect("a request");
     let messages = last["messages"].to_string();
     assert!(messages.contains("hello") && messages.contains("The office says"), "it remembers: {messages}");
-    assert_eq!(rooms(&assistant), ["blue"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
-    let assistant = Assistant::hired().await;
-    assistant.thinks.store(2000, Ordering::SeqCst);
-    let mut terminal = tokio::task::block_in_place(|| {
-        let mut terminal = Terminal::open(&assistant, &[]);
-        terminal.shows(&["> "]);
-        terminal.say("book blue");
-        terminal
-    });
-    assistant.asked(1).await;
-    terminal.child.kill().expect("it runs");
-    terminal.child.wait().expect("it ends");
-    tokio::task::block_in_place(|| {
-        let mut again = Terminal::open(&assistant, &[]);
-        let asked = again.shows(&["May `assistant` call `book`?", "[s]top the run"]);
-        assert!(!asked.contains("\n> "), "nothing else can be said before: {asked}");
-        assistant.thinks.store(0, Ordering::SeqCst);
-        again.say("y");
-        let said = again.shows(&["book completed", "The office says:"]);
-        assert!(said.find("book completed") < said.find("The office says:"), "one after the other: {said}");
-        again.leave();
-    });
     assert_eq!(rooms(&assistant), ["blue"]);
 }
 

@@ -1,0 +1,55 @@
+//! What a terminal was left with is taken up by the next one.
+
+use std::sync::atomic::Ordering;
+
+use super::world::Assistant;
+use super::{Terminal, rooms};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
+    let assistant = Assistant::hired().await;
+    assistant.thinks.store(2000, Ordering::SeqCst);
+    let mut terminal = tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book blue");
+        terminal
+    });
+    assistant.asked(1).await;
+    terminal.child.kill().expect("it runs");
+    terminal.child.wait().expect("it ends");
+    tokio::task::block_in_place(|| {
+        let mut again = Terminal::open(&assistant, &[]);
+        let asked = again.shows(&["May `assistant` call `book`?", "[s]top the run"]);
+        assert!(!asked.contains("\n> "), "nothing else can be said before: {asked}");
+        assistant.thinks.store(0, Ordering::SeqCst);
+        again.say("y");
+        let said = again.shows(&["book completed", "The office says:"]);
+        assert!(said.find("book completed") < said.find("The office says:"), "one after the other: {said}");
+        again.leave();
+    });
+    assert_eq!(rooms(&assistant), ["blue"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_decided_is_not_asked_about_again() {
+    let assistant = Assistant::hired().await;
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book blue and red");
+        terminal.shows(&[r#"{"room":"blue"}"#, "[s]top the run"]);
+        terminal.say("y");
+        terminal.shows(&[r#"{"room":"red"}"#, "[s]top the run"]);
+        terminal.child.kill().expect("it runs");
+        terminal.child.wait().expect("it ends");
+
+        let mut again = Terminal::open(&assistant, &[]);
+        let asked = again.shows(&[r#"{"room":"red"}"#, "[s]top the run"]);
+        assert!(!asked.contains(r#"{"room":"blue"}"#), "{asked}");
+        again.say("n");
+        again.shows(&["book denied", "The office says:"]);
+        again.leave();
+    });
+    assert_eq!(rooms(&assistant), ["blue"]);
+}
