@@ -1,6 +1,7 @@
 //! Webhooks: events go out once they are written, are tried again, and wait for an operator in the end.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_api::WEBHOOK_GRAPH;
@@ -152,6 +153,19 @@ async fn a_delivery_that_fails_sleeps_and_in_the_end_waits_for_an_operator() {
     assert!(ids.iter().all(|other| *other == id), "all under one id: {ids:?}");
 }
 
+/// Turns of `dormouse dev` have as much time as an attempt.
+#[tokio::test]
+async fn a_receiver_that_hangs_is_given_up_before_the_turn_is_over() {
+    let world = World::new();
+    let (session, _) = hooked(&world, json!({"url": "https://example.com", "events": ["task.auth_required"]})).await;
+    world.posts.answers(&[0]);
+    world.post(&format!("{session}/tasks"), expense()).await;
+    world.work_within(Some(Duration::from_secs(15))).await;
+    let taken = world.posts.taken();
+    assert_eq!(taken.iter().map(|request| request.limits.total.as_secs()).collect::<Vec<_>>(), [12]);
+    assert_eq!(kind_of(&pause_of(&world, &ids(&world)[0]).await), "webhook", "it is tried again");
+}
+
 #[tokio::test]
 async fn who_has_gone_gets_nothing_more() {
     let world = World::new();
@@ -235,7 +249,7 @@ async fn of_many_events_at_once_each_is_delivered_to_each() {
     world.posts.answers(&[0, 500]);
     world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
     world.work().await;
-    world.clock.advance(std::time::Duration::from_secs(6));
+    world.clock.advance(Duration::from_secs(6));
     world.work().await;
     let events = world.get(&format!("{session}/events")).await;
     let wanted = events["data"].as_array().unwrap().iter().filter(|event| kinds.contains(&text(&event["event"])));
@@ -271,7 +285,7 @@ async fn webhooks_of_tasks_that_have_ended_make_room() {
     for _ in 0..10 {
         let task = text(&world.post(&format!("{session}/tasks"), expense()).await["id"]).to_owned();
         world.post(&target, hook(&task)).await;
-        world.clock.advance(std::time::Duration::from_secs(1));
+        world.clock.advance(Duration::from_secs(1));
         tasks.push(task);
     }
     let next = text(&world.post(&format!("{session}/tasks"), expense()).await["id"]).to_owned();

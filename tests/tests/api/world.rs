@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use dormouse_api::{
     Actor, Agent, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore,
@@ -317,7 +318,7 @@ impl World {
         let ticking = async {
             loop {
                 // As fast as on the wall, and no faster: turns that wait for a real store have a budget.
-                let moment = std::time::Duration::from_millis(1);
+                let moment = Duration::from_millis(1);
                 tokio::time::sleep(moment).await;
                 self.clock.advance(moment);
             }
@@ -327,6 +328,11 @@ impl World {
 
     /// Does all work that was called for, and returns what came of the last.
     pub(crate) async fn work(&self) -> Option<TurnOutcome> {
+        self.work_within(None).await
+    }
+
+    /// The same, by workers that have `time_left`.
+    pub(crate) async fn work_within(&self, time_left: Option<Duration>) -> Option<TurnOutcome> {
         let mut last = None;
         loop {
             let event = {
@@ -337,7 +343,7 @@ impl World {
                 event
             };
             if let Some(call) = dormouse_tests::called_for(event) {
-                last = Some(self.harness.answer_call(&call, None).await.outcome);
+                last = Some(self.harness.answer_call(&call, time_left).await.outcome);
             }
         }
     }

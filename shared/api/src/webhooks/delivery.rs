@@ -8,7 +8,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_engine::{
-    Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Target, Update, Wait, current, state,
+    Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Target, TurnTime, Update, Wait, current,
+    state, turn_time,
 };
 use dormouse_ports::{
     Clock, Due, DueAction, Fetch, FetchLimits, FetchRequest, InvocationId, Map, Method, PausedInvocation, Records,
@@ -36,6 +37,13 @@ const RESTS: [u32; 7] = [5, 5 * 60, 30 * 60, 2 * 3600, 5 * 3600, 10 * 3600, 14 *
 /// Limits of one attempt. What the other side says beside its status is not read.
 const LIMITS: FetchLimits =
     FetchLimits { total: Duration::from_secs(15), idle: Duration::from_secs(15), most_bytes: 64 * 1024 };
+
+/// Time that an attempt leaves to its turn, which has to write what came of it: a turn that is cut off is the end of a
+/// delivery that has not slept yet.
+const TO_WRITE: Duration = Duration::from_secs(3);
+
+/// The shortest attempt that is worth a request, where turns are not shorter.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// The other side is gone for good (Standard Webhooks).
 const GONE: u64 = 410;
@@ -279,15 +287,27 @@ async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Deliver
     if let Some(token) = &subscription.token {
         request = request.header("x-a2a-notification-token", token.0.as_str());
     }
-    request.limits = LIMITS;
-    let problem = match parts.fetch.fetch(request.json(bytes)).await {
-        Ok(answer) if (200..300).contains(&answer.status) => return Ok(behind(delivery, DELIVERED)),
-        Ok(answer) if u64::from(answer.status) == GONE => return Ok(Delivery::outcome.set(DROPPED)),
-        Ok(answer) => format!("it answered {}", answer.status),
-        Err(error) => error.to_string(),
+    let problem = match limits_in(turn_time(), parts.clock.monotonic()) {
+        None => "others before it took the time of the turn".to_owned(),
+        Some(limits) => {
+            request.limits = limits;
+            match parts.fetch.fetch(request.json(bytes)).await {
+                Ok(answer) if (200..300).contains(&answer.status) => return Ok(behind(delivery, DELIVERED)),
+                Ok(answer) if u64::from(answer.status) == GONE => return Ok(Delivery::outcome.set(DROPPED)),
+                Ok(answer) => format!("it answered {}", answer.status),
+                Err(error) => error.to_string(),
+            }
+        }
     };
     tracing::info!(delivery = %id, attempts = delivery.attempts + 1, problem, "a webhook was not delivered; it is tried again");
     Ok(Delivery::attempts.set(delivery.attempts + 1).set(Delivery::problem, problem))
+}
+
+/// Limits of an attempt that begins at `now`, on the clock of its turn; `None` where that has no time for one any more.
+fn limits_in(turn: Option<TurnTime>, now: Duration) -> Option<FetchLimits> {
+    let Some(turn) = turn else { return Some(LIMITS) };
+    let total = turn.left(now).saturating_sub(TO_WRITE.min(turn.whole / 2)).min(LIMITS.total);
+    (total >= LEAST.min(turn.whole / 4)).then_some(FetchLimits { total, idle: total, ..LIMITS })
 }
 
 /// What follows where the present event came to `outcome`: the next one, or the end.
@@ -334,6 +354,23 @@ async fn found(
 mod tests {
     use super::*;
     use crate::signature::{SignatureScheme, SignedBody};
+
+    /// Milliseconds of an attempt that begins at `now` in a turn of so many seconds.
+    fn attempt(seconds: u64, now: u64) -> Option<u128> {
+        let whole = Duration::from_secs(seconds);
+        let turn = TurnTime { whole, longest: whole, ends: whole };
+        limits_in(Some(turn), Duration::from_millis(now)).map(|limits| limits.total.as_millis())
+    }
+
+    #[test]
+    fn an_attempt_ends_before_its_turn_does() {
+        assert_eq!(limits_in(None, Duration::ZERO).map(|limits| limits.total), Some(LIMITS.total));
+        assert_eq!([attempt(900, 0), attempt(60, 40_000)], [Some(15_000); 2]);
+        assert_eq!(attempt(15, 0), Some(12_000), "`dormouse dev`");
+        assert_eq!([attempt(60, 50_000), attempt(60, 56_000)], [Some(7_000), Some(1_000)], "behind others");
+        assert_eq!([attempt(60, 56_500), attempt(60, 61_000)], [None; 2]);
+        assert_eq!([attempt(1, 0), attempt(1, 500)], [Some(500), None], "a turn that is short has an attempt, too");
+    }
 
     /// What a receiver has to check, by each of two secrets of the server.
     #[test]
