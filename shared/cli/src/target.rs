@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore, queued_behind};
+use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore, WEBHOOK_GRAPH, queued_behind};
 use dormouse_aws::{
     AwsAccess, DynamoDbStateStore, Endpoints, Eraser, EventBridgeBus, KmsKey, KmsSigner, ParameterError, Parameters,
     StoreConfig,
@@ -138,7 +138,7 @@ impl OpenedStore {
 
     /// A doctor who knows which rules the event bus has, as far as that can be seen from here.
     pub(crate) async fn doctor(&self) -> Doctor<'_> {
-        Doctor::new(&self.harness, &self.maintenance, self.see_rules().await)
+        Doctor::new(&self.harness, &self.maintenance, self.see_rules().await).beside(WEBHOOK_GRAPH)
     }
 
     /// The diagnosis of the invocation `id`, which knows whether that waits in the queue of its session.

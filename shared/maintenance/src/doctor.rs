@@ -28,12 +28,21 @@ pub struct Doctor<'h> {
     harness: &'h Harness,
     store: &'h MaintenanceStore,
     rules: RulesSeen,
+    /// A graph that runs elsewhere.
+    elsewhere: Option<&'h str>,
 }
 
 impl<'h> Doctor<'h> {
     /// A doctor for what workers of `harness` run.
     pub fn new(harness: &'h Harness, store: &'h MaintenanceStore, rules: RulesSeen) -> Self {
-        Self { harness, store, rules }
+        Self { harness, store, rules, elsewhere: None }
+    }
+
+    /// The same where `graph` is one that those who serve the store have, and the program that looks into it has not: that it is
+    /// not here is no trouble.
+    #[must_use]
+    pub fn beside(self, graph: &'h str) -> Self {
+        Self { elsewhere: Some(graph), ..self }
     }
 
     /// Diagnoses why the invocation `id` is suspended, or why it does not go on.
@@ -200,6 +209,7 @@ impl<'h> Doctor<'h> {
             MigrationOutcome::Reshaped | MigrationOutcome::Migrated => {
                 (Finding::GraphChanged, format!("graph `{graph}` was changed after it went to sleep"))
             }
+            MigrationOutcome::GraphUnknown if self.elsewhere == Some(graph.as_str()) => return,
             MigrationOutcome::GraphUnknown => {
                 let sentence = format!("no graph `{graph}` is registered here: a worker that has it must run");
                 (Finding::GraphUnknown, sentence)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use dormouse_api::WEBHOOK_GRAPH;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateSchema, Update, suspend};
 use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
@@ -201,9 +202,16 @@ async fn each_reason_is_told_by_the_command_line_alone() {
     ward.asleep_in("older", waiting("reminder", "0", "sleep", "sleep")).await;
     ward.doctor.told("older", "no_migration", "cannot be brought to the present schema");
 
+    // The server has this graph, and the program that looks has it not.
+    ward.asleep_in("sent", waiting(WEBHOOK_GRAPH, "1", "rest", "sent-1")).await;
+    ward.doctor.told("sent", "waiting", "waits for signal `sent-1`");
+    let migration = ward.doctor.ask(&["migrate", "--dry-run", "--json"]);
+    let migration = String::from_utf8(migration.stdout).expect("text");
+    assert!(migration.contains("of-yesterday") && !migration.contains(WEBHOOK_GRAPH), "{migration}");
+
     let everything = ward.doctor.ask(&["doctor", "--json"]);
     let everything: Value = serde_json::from_slice(&everything.stdout).expect("JSON");
-    assert_eq!((&everything["examined"], &everything["in_trouble"]), (&json!(8), &json!(4)), "{everything}");
+    assert_eq!((&everything["examined"], &everything["in_trouble"]), (&json!(9), &json!(4)), "{everything}");
     assert_eq!(everything["parked_signals"], json!([]), "{everything}");
     let nobody = ward.doctor.ask(&["doctor", "nobody"]);
     assert_eq!(nobody.status.code(), Some(4), "{nobody:?}");

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_api::WEBHOOK_GRAPH;
 use dormouse_engine::Upgrade;
 use dormouse_maintenance::{MigrationOutcome, PauseUpgrade, migration_report};
 use serde_json::{Value, json};
@@ -95,7 +96,8 @@ pub(super) async fn report(
     let mut cursor = bounds.cursor.clone();
     loop {
         let page = migration_report(&opened.harness, &opened.maintenance, cursor.as_deref()).await?;
-        page.pauses.into_iter().for_each(|pause| groups.add(pause));
+        // Deliveries of webhooks go on in whoever serves the store: no program of agents has their graph.
+        page.pauses.into_iter().filter(|pause| pause.graph != WEBHOOK_GRAPH).for_each(|pause| groups.add(pause));
         cursor = page.next;
         if cursor.is_none() || bounds.limit.is_some_and(|limit| groups.count(|_| true) >= limit) {
             break;
