@@ -75,10 +75,13 @@ export async function hostile() {
       equal(await harmed(page), HARMLESS, to);
       const characters = await page.evaluate(() => document.body.textContent.length);
       holds(characters < 400000, `${to} shows pieces: ${characters} characters`);
+      equal(await page.getByText(/\(0 of/).count(), 0, `${to} says how much of a text is shown`);
       await accessible(page, `hostile ${to}`);
     }
     await page.open(`/console/run/${id}`);
     await page.getByText(/2 MB <img/).first().waitFor({ state: "attached" });
+    const squares = await page.locator(".legend .key").evaluateAll((all) => all.map((one) => [one.offsetWidth, one.offsetHeight]));
+    equal(squares, Array(3).fill([11, 11]), "the squares of the legend");
     await page.getByRole("heading", { name: "Receipts" }).waitFor();
     for (const card of await page.locator(".card.receipt").all()) { await card.getByRole("button", { name: "Verify" }).click(); await card.getByText(/Valid: verified in this browser/).waitFor(); }
   });

@@ -91,6 +91,7 @@ export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
   } });
   const label = () => {
     if (shown >= whole.length) more.remove();
+    else if (whole.length < 10000) more.textContent = `Show more (${shown} of ${whole.length} characters)`;
     else more.textContent = `Show more (${(shown / 1000).toFixed(0)} of ${(whole.length / 1000).toFixed(0)} thousand characters)`;
   };
   label();
