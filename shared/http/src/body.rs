@@ -29,7 +29,7 @@ pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, RequestRefu
     match dormouse_json::read_distinct(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(RequestRefusal::invalid(format!("the body must be a JSON object, not {}", kind(&other)))),
-        Err(ReadError::Excess(excess @ Excess::Depth(_))) => {
+        Err(ReadError::Excess(excess @ (Excess::Depth(_) | Excess::Name))) => {
             Err(RequestRefusal::invalid(format!("the body: {excess}")))
         }
         Err(ReadError::Excess(excess @ Excess::Values(_))) => {

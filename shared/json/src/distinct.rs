@@ -3,16 +3,16 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
-use crate::{Bounds, Map, ReadError, scan};
+use crate::{Bounds, Excess, Map, ReadError, TAKEN, scan};
 
 /// Characters of a name that are told.
 const LONGEST_NAME: usize = 100;
 
 /// Reads `text` like [`read`](crate::read), and refuses an object that has a name twice: readers differ in which of its values
-/// counts.
+/// counts. So it does one with a name that could not be read again.
 ///
 /// # Errors
-/// [`ReadError`] for the violation. That of a name is the only one of JSON that [is of data](serde_json::Error::is_data).
+/// [`ReadError`] for the violation. Those of names are the only ones of JSON that [are of data](serde_json::Error::is_data).
 pub fn read_distinct(text: &[u8], bounds: Bounds) -> Result<Value, ReadError> {
     scan(text, bounds)?;
     Ok(serde_json::from_slice::<Distinct>(text)?.0)
@@ -75,6 +75,9 @@ impl<'de> Visitor<'de> for Reader {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
+            if name.starts_with(TAKEN) {
+                return Err(A::Error::custom(Excess::Name));
+            }
             if object.contains_key(&name) {
                 let name: String = name.chars().take(LONGEST_NAME).flat_map(char::escape_default).collect();
                 return Err(A::Error::custom(format!("the name `{name}` stands twice")));
@@ -116,6 +119,9 @@ mod tests {
             };
             assert!(error.is_data() && error.to_string().starts_with("the name `b` stands twice at line 1"), "{error}");
         }
+        let taken = read_distinct(br#"{"a": [{"\u0024serde_json::private::RawValue": "1"}]}"#, ENTRY);
+        let Err(ReadError::Json(error)) = taken else { panic!("it is within the bounds") };
+        assert!(error.is_data() && error.to_string().starts_with("names of JSON must not begin with"), "{error}");
         let umlauts = read_distinct("{\"ü\": 1, \"ü\": 2}".as_bytes(), ENTRY).map_err(|error| error.to_string());
         assert!(umlauts.is_err_and(|message| message.is_ascii()), "it is told in plain letters");
         let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));

@@ -58,6 +58,10 @@ pub const STATE: Bounds = Bounds { depth: 80, values: 500_000 };
 /// sent.
 pub const STORED: Bounds = Bounds { depth: 100, values: usize::MAX };
 
+/// What the names begin with that `serde_json` gives a meaning of its own. An object with one of them is another value once it was
+/// kept and is read again, or cannot be read at all.
+pub(crate) const TAKEN: &str = "$serde_json::private::";
+
 /// Reason for which JSON is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
@@ -67,6 +71,9 @@ pub enum Excess {
     /// It has too many values.
     #[error("the JSON has more than {0} values; send less at once, or a reference to the data")]
     Values(usize),
+    /// An object has a name that could not be read again.
+    #[error("names of JSON must not begin with `{taken}`: what is kept could not be read again", taken = TAKEN)]
+    Name,
 }
 
 /// Error of reading a text.

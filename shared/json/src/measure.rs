@@ -1,8 +1,8 @@
 use serde_json::Value;
 
-use crate::{Bounds, Excess, Map};
+use crate::{Bounds, Excess, Map, TAKEN};
 
-/// Looks through `value`, and stops where it is beyond `bounds`.
+/// Looks through `value`, and stops where it is beyond `bounds`, or has a name that could not be read again.
 ///
 /// # Errors
 /// The [`Excess`].
@@ -17,7 +17,7 @@ pub fn measure(value: &Value, bounds: Bounds) -> Result<(), Excess> {
 pub fn measure_object(object: &Map, bounds: Bounds) -> Result<(), Excess> {
     let mut count = SizeCount { bounds, values: 0 };
     count.one()?;
-    count.all(object.values(), 1)
+    count.fields(object, 1)
 }
 
 /// Bytes that `object` has as JSON at most, by the lengths of its texts alone: what they hold is not looked at.
@@ -70,9 +70,16 @@ impl SizeCount {
             }
             Value::Object(fields) => {
                 self.one()?;
-                self.all(fields.values(), above + 1)
+                self.fields(fields, above + 1)
             }
         }
+    }
+
+    fn fields(&mut self, fields: &Map, depth: usize) -> Result<(), Excess> {
+        if fields.keys().any(|name| name.starts_with(TAKEN)) {
+            return Err(Excess::Name);
+        }
+        self.all(fields.values(), depth)
     }
 
     fn all<'a>(&mut self, values: impl Iterator<Item = &'a Value>, depth: usize) -> Result<(), Excess> {
@@ -91,6 +98,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::ENTRY;
+
+    #[test]
+    fn what_could_not_be_read_again_is_told() {
+        let taken = "$serde_json::private::RawValue";
+        let values = [json!({ taken: "no JSON" }), json!({ "a": [{ "b": 1, taken: "1" }] })];
+        for value in &values {
+            assert_eq!(measure(value, ENTRY), Err(Excess::Name), "{value}");
+            assert_eq!(measure_object(value.as_object().expect("an object"), ENTRY), Err(Excess::Name), "{value}");
+        }
+        assert_eq!(measure(&json!({ "$serde_json": taken, "": "$serde_json::private::Number" }), ENTRY), Ok(()));
+    }
 
     #[test]
     fn nothing_is_longer_than_it_can_be() {

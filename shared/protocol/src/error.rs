@@ -87,6 +87,7 @@ impl ProtocolError {
                 let refusal = Self::new(ErrorCode::PayloadTooLarge, excess.to_string());
                 refusal.with_detail("limit_values", limit)
             }
+            dormouse_json::Excess::Name => Self::new(ErrorCode::InvalidRequest, excess.to_string()),
         }
     }
 

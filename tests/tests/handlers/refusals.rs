@@ -74,6 +74,30 @@ async fn what_is_nested_too_deeply_is_refused_at_every_entry() {
     assert_eq!(world.written(), before);
 }
 
+/// What could be kept and not be read again would end what waits for it for good.
+#[tokio::test]
+async fn names_that_could_not_be_read_again_are_refused_at_every_entry() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let before = world.written();
+    let unreadable = r#"{"$serde_json::private::RawValue": "no JSON"}"#;
+    let bodies = [
+        (TURNS, format!(r#"{{"state": {unreadable}}}"#)),
+        ("/chat/chat/sessions/s/messages", format!(r#"{{"role": "user", "content": {unreadable}}}"#)),
+        (&callback, format!(r#"{{"decision": {unreadable}}}"#)),
+    ];
+    for (path, body) in bodies {
+        let answer = world.http(request("POST", path, body.as_bytes())).await;
+        let message = refused(&answer, 400, &Category::RequestInvalid);
+        assert!(message.contains("names of JSON must not begin with"), "{path}: {message}");
+    }
+    let unreadable = json!({ "$serde_json::private::RawValue": "no JSON" });
+    let event = json!({ "dormouse_signal": { "signal_id": "o1", "payload": { "decision": unreadable } } });
+    let aside = world.app.event(event, None).await.expect_err("it is put aside");
+    assert!(aside.to_string().contains("names of JSON must not begin with"), "{aside}");
+    assert_eq!(world.written(), before);
+}
+
 #[tokio::test]
 async fn paths_and_methods_are_checked() {
     let world = World::new();
