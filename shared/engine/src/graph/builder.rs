@@ -213,7 +213,8 @@ impl GraphBuilder {
     }
 
     /// Registers a migration of stored state, from one schema version to another, for checkpoints and pauses of this
-    /// graph (pipeline-utilities §10.12.1). Those of sessions are registered with [`SessionPolicy::migration`].
+    /// graph (pipeline-utilities §10.12.1). Those of sessions are registered with [`SessionPolicy::migration`]. What ends a
+    /// pause of an earlier version, an answer or a default, is in the state already that the migration is given.
     pub fn migration(mut self, from: &str, to: &str, migrate: Migrate) -> Self {
         self.policies.checkpoints.migrations =
             std::mem::take(&mut self.policies.checkpoints.migrations).with(from, to, migrate);

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Answered, Category, Map, PausedInvocation, Resolution};
+use dormouse_ports::{Answered, Category, Map, PausedInvocation, RESOLUTION, Resolution};
+use serde_json::Value;
 
 use super::answer;
 use crate::graph::Migrated;
@@ -17,19 +18,21 @@ pub(super) fn resumed(
     payload: Map,
 ) -> Result<(PausedInvocation, Vec<State>), EngineError> {
     admit(graph, paused)?;
-    let mut paused = restored(graph, paused)?;
+    let alone = restored(graph, paused)?;
     if paused.under_way {
-        return Ok((paused.clone(), vec![State::from(paused.state.into_map())]));
+        return Ok((alone.clone(), vec![State::from(alone.state.into_map())]));
     }
     let resolution = Resolution::of(&payload);
     // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
     let is_answer = resolution == Resolution::Signalled && paused.fan_in.is_none();
-    paused.answered = match &paused.fan_in {
+    let answered = match &paused.fan_in {
         Some(fan_in) => Some(Answered::by_parts(&payload, &fan_in.into)),
         None => is_answer.then(|| Answered::with(&payload)),
     };
-    let payload = if is_answer { answer::placed(&paused, payload)? } else { payload };
+    let payload = if is_answer { answer::placed(paused, payload)? } else { payload };
+    let (mut paused, payload) = answered_before(graph, (paused, alone), payload)?;
     let payload = resolution.mark(payload);
+    paused.answered = answered;
     paused.resolution = Some(resolution);
     let innermost = innermost(graph, &paused)?;
     let mut state = paused.state.clone().into_map();
@@ -41,6 +44,28 @@ pub(super) fn resumed(
         .map_err(|reason| EngineError::new(Category::SuspensionResumePayloadInvalid, reason))?;
     let states = paused.parent_states.iter().cloned().map(State::from).chain([state]).collect();
     Ok((paused, states))
+}
+
+/// `paused`, which is `alone` in the present schema version, in that version with the part of `payload` that is said in the
+/// fields of its own, and the rest, which is still to be laid over it. What ends a pause of an earlier version is such a part:
+/// migrations are given the state with it, as if it had come before the new version.
+fn answered_before(
+    graph: &CompiledGraph,
+    (paused, alone): (&PausedInvocation, PausedInvocation),
+    payload: Map,
+) -> Result<(PausedInvocation, Map), EngineError> {
+    if paused.schema_version == graph.schema().version() {
+        return Ok((alone, payload));
+    }
+    let is_earlier = |(field, _): &(String, Value)| field != RESOLUTION && paused.state.contains_key(field);
+    let (earlier, rest): (Map, Map) = payload.into_iter().partition(is_earlier);
+    if earlier.is_empty() {
+        return Ok((alone, rest));
+    }
+    let mut answered = paused.clone();
+    answered.state.extend(earlier);
+    let invalid = |error: EngineError| EngineError::new(Category::SuspensionResumePayloadInvalid, error.message());
+    Ok((restored(graph, &answered).map_err(invalid)?, rest))
 }
 
 /// `paused` in the present schema version, if its place is still there.

@@ -218,6 +218,37 @@ async fn a_pause_of_an_older_version_is_migrated_when_its_signal_comes() {
     assert_eq!(end(done), json!({ "x": 9, "two": "two" }));
 }
 
+/// `approved` of version 1 is `decision` in version 2.
+fn decided(mut state: Map) -> Result<Map, String> {
+    let approved = state.shift_remove("approved").ok_or("there is no `approved`")?;
+    let decision = if approved == true { "yes" } else { "no" };
+    state.insert("decision".to_owned(), decision.into());
+    Ok(state)
+}
+
+#[tokio::test]
+async fn an_answer_to_a_pause_of_an_older_version_is_migrated_with_its_state() {
+    let older = || schema("1", &[]).field("approved", Field::new(FieldType::Bool, false));
+    let newer = || schema("2", &[]).field("decision", Field::new(FieldType::Str, "none"));
+    let says = |approved: bool| Resume { payload: map(json!({ "approved": approved, "x": 9 })), ..signal() };
+    for (approved, decision) in [(true, "yes"), (false, "no")] {
+        let world = World::default();
+        let engine = world.stage.engine();
+        engine.invoke(&compiled(asking_in(older())), first(json!({ "x": 5 }))).await.unwrap();
+        let refuses: Migrate = Arc::new(|state: Map| -> Result<Map, String> {
+            if state["x"] == 9 { Err("no 9".to_owned()) } else { decided(state) }
+        });
+        let unfit = compiled(asking_in(newer()).migration("1", "2", refuses));
+        let error = engine.resume(&unfit, &"first".into(), says(approved)).await.unwrap_err();
+        assert_eq!(error.category(), &Category::SuspensionResumePayloadInvalid, "{error}");
+        let stored = world.stage.store.load_invocation(&"first".into()).await.unwrap().unwrap();
+        assert_eq!(stored.status, InvocationStatus::Suspended, "it sleeps on");
+        let graph = compiled(asking_in(newer()).migration("1", "2", Arc::new(decided)));
+        let done = engine.resume(&graph, &"first".into(), says(approved)).await.unwrap();
+        assert_eq!(end(done), json!({ "x": 9, "decision": decision }));
+    }
+}
+
 #[tokio::test]
 async fn a_field_that_a_pause_does_not_have_yet_has_its_default_in_the_same_version_too() {
     let world = World::default();
