@@ -57,6 +57,20 @@ pub(crate) fn check_id(name: &str, id: &str) -> Result<(), RequestRefusal> {
     Err(RequestRefusal::invalid(format!("`{name}` must have 1 to {ID} characters, all of them visible ASCII")))
 }
 
+/// Checks the id of a signal, as the sender gives it.
+pub(crate) fn check_signal_id(id: &str) -> Result<(), RequestRefusal> {
+    if is_signal_id(id) {
+        return Ok(());
+    }
+    Err(RequestRefusal::invalid(format!("`signal_id` must have 1 to {ID} bytes")))
+}
+
+/// True if a wait may have the id `text` for its signal: authors make them of numbers and names that others write, with
+/// spaces and letters of any language.
+pub(crate) fn is_signal_id(text: &str) -> bool {
+    (1..=ID).contains(&text.len())
+}
+
 pub(crate) fn is_id(text: &str) -> bool {
     (1..=ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -121,5 +135,7 @@ mod tests {
         for id in ["", "a b", "ü", "a\n", &"x".repeat(257)] {
             assert!(!is_id(id), "{id}");
         }
+        assert!(is_signal_id("bill-Köln 7/2027") && is_signal_id(&"x".repeat(256)));
+        assert!(!is_signal_id("") && !is_signal_id(&"x".repeat(257)));
     }
 }

@@ -123,6 +123,7 @@ impl DocumentBuilder {
         let of_path = names.map(|name| {
             let schema = match name {
                 "graph" => json!({ "type": "string", "enum": self.graphs }),
+                "signal_id" => json!({ "type": "string", "minLength": 1, "maxLength": ID }),
                 _ => json!({ "type": "string", "minLength": 1, "maxLength": ID, "pattern": "^[!-~]+$" }),
             };
             json!({ "name": name, "in": "path", "required": true, "schema": schema })

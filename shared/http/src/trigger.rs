@@ -103,7 +103,7 @@ impl SignalEvent {
             EventToken::Text(text) => text.clone(),
             EventToken::Number(number) => number.to_string(),
         };
-        if !body::is_id(&signal_id) {
+        if !body::is_signal_id(&signal_id) {
             return Err(unreadable(SIGNAL_SHAPES, "the signal_id is no id"));
         }
         tracing::info!(signal_id, event_id = self.event_id, "signal");

@@ -32,6 +32,20 @@ async fn a_callback_goes_on_and_its_duplicates_get_the_same_answer() {
     assert_eq!(world.continuations(), 1);
 }
 
+/// Authors make ids of signals of what their input holds.
+#[tokio::test]
+async fn a_signal_of_any_id_that_a_wait_may_have_arrives() {
+    let world = World::new();
+    let decision = json!({ "decision": "yes" });
+    let state = json!({ "order": "Köln 7 / 2027", "amount": 7 });
+    let begun = world.post("/graphs/approval/turns", &json!({ "state": state })).await;
+    assert_eq!(begun.status, 202, "{}", begun.body);
+    let signal = world.signal("approval-Köln 7 / 2027", &decision).await;
+    assert_eq!((signal.status, signal.body["state"]["result"].as_str()), (200, Some("yes 7")), "{}", signal.body);
+    let long = world.signal(&"x".repeat(257), &decision).await;
+    assert_eq!((long.status, &long.body["error"]["category"]), (400, &json!("request_invalid")), "{}", long.body);
+}
+
 #[tokio::test]
 async fn another_answer_is_told_what_was_decided_and_never_that_it_was() {
     let world = World::new();

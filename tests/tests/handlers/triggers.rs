@@ -31,6 +31,19 @@ async fn an_event_goes_on_and_its_duplicate_is_acknowledged() {
 }
 
 #[tokio::test]
+async fn an_event_goes_on_whatever_the_id_of_its_signal_is_made_of() {
+    let world = World::new();
+    let state = json!({ "order": "Köln 7 / 2027", "amount": 7 });
+    let body = json!({ "state": state, "invocation_id": "o1" });
+    assert_eq!(world.post("/graphs/approval/turns", &body).await.status, 202);
+    let event = signal("approval-Köln 7 / 2027", &json!({ "decision": "yes" }));
+    let told = world.app.event(event, None).await.expect("acknowledged");
+    assert_eq!(told, json!({ "status": "completed", "invocation_id": "o1", "repeated": false }));
+    let long = world.app.event(signal(&"x".repeat(257), &json!({})), None).await;
+    assert!(long.expect_err("put aside").to_string().contains("the signal_id is no id"));
+}
+
+#[tokio::test]
 async fn an_event_of_our_own_is_kept_until_somebody_waits() {
     let world = World::new();
     let event = json!({

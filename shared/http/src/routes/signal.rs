@@ -32,7 +32,7 @@ enum SignalSender {
 impl App {
     pub(super) async fn post_signal(&self, signal_id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let origin = self.may_signal(signal_id, request).await?;
-        body::check_id("signal_id", signal_id)?;
+        body::check_signal_id(signal_id)?;
         let payload = body::object(request, self.limits().signal_payload)?;
         let (origin, is_operator) = match origin {
             SignalSender::Operator => (SignalOrigin::Sent, true),
