@@ -247,14 +247,25 @@ impl<S, A> Wait<S, A> {
     }
 
     /// Goes on with `update` when nothing came in time.
-    pub fn or_default(mut self, at: impl Into<Deadline>, update: Update<S>) -> Self {
-        self.end = WaitEnd::Default(at.into(), update);
-        self
+    pub fn or_default(self, at: impl Into<Deadline>, update: Update<S>) -> Self {
+        self.ending(WaitEnd::Default(at.into(), update))
     }
 
     /// Ends the invocation with an error when nothing came in time.
-    pub fn or_fail(mut self, at: impl Into<Deadline>) -> Self {
-        self.end = WaitEnd::Fail(at.into());
+    pub fn or_fail(self, at: impl Into<Deadline>) -> Self {
+        self.ending(WaitEnd::Fail(at.into()))
+    }
+
+    /// Ends by `end`. A wait that sleeps ends at its own time: in the place of that it would never wake.
+    fn ending(mut self, end: WaitEnd<S>) -> Self {
+        match self.end {
+            WaitEnd::Wake(..) => {
+                let reason = "it sleeps, and goes on at its time: `or_default` and `or_fail` are for a wait for an answer, \
+                              and `waking_with` says what a sleep sets";
+                self.misplaced.get_or_insert(reason);
+            }
+            WaitEnd::Never | WaitEnd::Default(..) | WaitEnd::Fail(_) => self.end = end,
+        }
         self
     }
 
@@ -281,6 +292,9 @@ impl<S, A> Wait<S, A> {
             put("event", json!(event));
         }
         let answers = answers(self.answers, self.answered_by, &self.answer)?;
+        if let Some((_, parts)) = &self.parts {
+            parts.check_tests(&self.answer)?;
+        }
         if let Some(schema) = self.answer.schema()? {
             put("accepts", schema);
         }
@@ -563,6 +577,19 @@ mod tests {
             (
                 refused(votes(Voters::of(names).at_least(0)).descriptor()),
                 "it needs 0 answers of 2 parts: `at_least` takes 1 to 2",
+            ),
+            (
+                refused(votes(Voters::of(names).counting(Reply::by, "me")).descriptor()),
+                "it counts answers by field `by`, which the answer may not set: name it in the `Answer`",
+            ),
+            (
+                refused(votes(Voters::of(names).veto(Reply::by, "me")).descriptor()),
+                "it takes a veto from field `by`, which the answer may not set: name it in the `Answer`",
+            ),
+            (
+                refused(Wait::<Order>::sleep("s", Delay::hours(2)).or_fail(Delay::days(1)).descriptor()),
+                "it sleeps, and goes on at its time: `or_default` and `or_fail` are for a wait for an answer, and \
+                 `waking_with` says what a sleep sets",
             ),
             (
                 refused(plain().or_fail(Delay::seconds(0)).descriptor()),

@@ -7,6 +7,7 @@ use dormouse_ports::{Map, SignalId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::Answer;
 use crate::{FieldKey, IntoField};
 
 /// The answers of all who were asked, as a wait for votes gathers them.
@@ -110,6 +111,20 @@ impl<A> Voters<A> {
     pub fn veto<V: Serialize>(mut self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
         self.veto = Some(field_value(field, value));
         self
+    }
+
+    /// Refuses a test of a field that `answer` may not set: no answer could ever pass it.
+    pub(super) fn check_tests(&self, answer: &Answer<A>) -> Result<(), String> {
+        for (test, does) in [(&self.counts, "counts answers by"), (&self.veto, "takes a veto from")] {
+            if let Some((field, _)) = test
+                && !answer.sets(field)
+            {
+                return Err(format!(
+                    "it {does} field `{field}`, which the answer may not set: name it in the `Answer`"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Its JSON form, stored under `expects`; the answers are gathered in the field `into`.
