@@ -651,6 +651,14 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_may_be_of_any_number() {
+        for delay in [Delay::days, Delay::hours, Delay::minutes, Delay::seconds].map(|of| of(u32::MAX)) {
+            assert_eq!(delay.to_string().parse::<Delay>(), Ok(delay));
+        }
+        assert_eq!(Delay::days(u32::MAX), Delay::hours(u32::MAX), "longer than the calendar");
+    }
+
+    #[test]
     fn a_text_that_is_no_delay_is_refused() {
         for text in ["", "soon", "-PT1S", "P1M", "P1Y"] {
             let refused = text.parse::<Delay>().unwrap_err().to_string();

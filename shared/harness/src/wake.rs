@@ -193,6 +193,7 @@ mod tests {
             (json!({ "wake_at": "tomorrow" }), "wake_at"),
             (json!({ "wake_after": "P1M" }), "wake_after"),
             (json!({ "wake_after": "-PT1S" }), "wake_after"),
+            (json!({ "wake_after": "P7304484D" }), "`wake_after` is too far in the future"),
             (json!({ "wake_at": "2026-01-01T00:00:00Z", "wake_after": "PT1S" }), "not both"),
             (json!({ "wake_after": "PT1S", "wake_payload": 1 }), "wake_payload"),
             (json!({ "timeout": { "then": "fail" } }), "timeout"),

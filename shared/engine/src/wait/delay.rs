@@ -27,14 +27,20 @@ pub struct Delay {
 #[error("{0:?} must be an ISO-8601 duration such as PT10M or P3D")]
 pub struct DelayError(String);
 
+/// The most days and hours of a [`Span`], which are more than the calendar has.
+const MOST_DAYS: u32 = 7_304_484;
+const MOST_HOURS: u32 = 175_307_616;
+
 impl Delay {
-    /// So many days of 24 hours.
+    /// So many days of 24 hours. A wait for more than the calendar has is refused when it begins.
     pub fn days(days: u32) -> Self {
+        let days = days.min(MOST_DAYS);
         Self::of(Span::new().days(days), i64::from(days) * 24 * 3600)
     }
 
-    /// So many hours.
+    /// So many hours; as [`days`](Self::days) otherwise.
     pub fn hours(hours: u32) -> Self {
+        let hours = hours.min(MOST_HOURS);
         Self::of(Span::new().hours(hours), i64::from(hours) * 3600)
     }
 
