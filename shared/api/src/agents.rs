@@ -128,6 +128,9 @@ impl Agent {
 
     fn compile(&self, outside: &Outside) -> Result<(Arc<CompiledGraph>, Option<PersonaSpec>), EngineError> {
         let graph = Arc::new((self.make)(outside)?);
+        for warning in graph.warnings() {
+            tracing::warn!(graph = graph.name(), "{warning}");
+        }
         let persona = match &self.description {
             Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),
             None => PersonaSpec { autonomy_tier: self.autonomy_tier, ..PersonaSpec::undescribed(graph.name()) },

@@ -24,8 +24,9 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     let entry = entry(&draft)?;
     let edges = collect_edges(&draft)?;
     check_reachable(&draft, &entry, &edges)?;
-    let warnings = check_projections(&draft)?;
+    let mut warnings = check_projections(&draft)?;
     check_migrations(&draft)?;
+    warnings.extend(sessions_left_behind(&draft));
     let nodes = assemble(draft.nodes, &edges, &draft.middleware);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
     Ok(CompiledGraph::new((draft.name, draft.schema), (entry_index, nodes), draft.policies, warnings))
@@ -244,6 +245,22 @@ fn check_migrations(draft: &GraphBuilder) -> Result<(), EngineError> {
     migrations.check_chains(Migrated::Checkpoint, draft.schema.version())
 }
 
+/// Warnings about versions of which pauses go on and sessions do not.
+fn sessions_left_behind(draft: &GraphBuilder) -> Vec<String> {
+    let Some(sessions) = &draft.policies.sessions else { return Vec::new() };
+    let graph = &draft.name;
+    let declared = draft.schema.version();
+    let earlier = draft.policies.checkpoints.migrations.earlier_than(declared);
+    let left = earlier.into_iter().filter(|from| !sessions.takes_sessions_of(from, declared));
+    left.map(|from| {
+        format!(
+            "session_state_migration_missing: graph `{graph}` migrates pauses from version `{from}` to `{declared}`, and not \
+             its sessions, whose turns are refused: register it with `SessionPolicy::migration` as well"
+        )
+    })
+    .collect()
+}
+
 fn assemble(
     drafts: IndexMap<Arc<str>, super::builder::GraphDraft>,
     edges: &Edges,
@@ -330,6 +347,24 @@ mod tests {
 
     fn again(graph: GraphBuilder, name: &str) -> GraphBuilder {
         graph.function(name, async |_: State| Ok(Update::none()))
+    }
+
+    #[test]
+    fn a_version_whose_sessions_are_left_behind_is_told() {
+        let schema = StateSchema::new().field("sum", Field::new(FieldType::Int, 0)).with_version("3");
+        let same: crate::Migrate = Arc::new(Ok);
+        let graph = |sessions: SessionPolicy| {
+            let graph = GraphBuilder { schema: schema.clone(), ..shop() }.entry("pay").edge("pay", END);
+            let graph = graph.migration("1", "2", same.clone()).migration("2", "3", same.clone());
+            graph.migration("3", "4", same.clone()).sessions(sessions).compile().unwrap()
+        };
+        let left = graph(SessionPolicy::full_state().migration("2", "3", same.clone()).unwrap());
+        let told = "session_state_migration_missing: graph `shop` migrates pauses from version `1` to `3`, and not its \
+                    sessions, whose turns are refused: register it with `SessionPolicy::migration` as well";
+        assert_eq!(left.warnings(), [told]);
+        let policy = SessionPolicy::full_state().migration("1", "3", same.clone()).unwrap();
+        let all = graph(policy.migration("2", "3", same.clone()).unwrap());
+        assert!(all.warnings().is_empty(), "{:?}", all.warnings());
     }
 
     #[test]

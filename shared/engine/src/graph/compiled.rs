@@ -320,7 +320,8 @@ impl CompiledGraph {
         self.migrations().migrate(Migrated::Pause, Vec::new(), versions).map(|_| ())
     }
 
-    /// Warnings about parts that compiled but look like a mistake, for example `projection_reducer_round_trip`.
+    /// Warnings about parts that compiled but look like a mistake: `projection_reducer_round_trip`,
+    /// `session_state_migration_missing`. Who serves the graph writes them into the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -107,6 +107,12 @@ impl Migrations {
         Ok(())
     }
 
+    /// The versions other than `declared` from which its migrations lead to that.
+    pub(super) fn earlier_than(&self, declared: &str) -> BTreeSet<&Arc<str>> {
+        let sources = self.steps.keys().map(|(from, _)| from);
+        sources.filter(|from| ***from != *declared && !self.shortest(from, declared).is_empty()).collect()
+    }
+
     /// Brings all `states` from version `from` to version `to`, each along the same shortest chain. Equal versions
     /// consult nothing (§10.12.3).
     pub(crate) fn migrate(

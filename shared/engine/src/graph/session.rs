@@ -128,6 +128,11 @@ impl SessionPolicy {
         kept.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect()
     }
 
+    /// True if sessions of version `from` go on in version `to`.
+    pub(super) fn takes_sessions_of(&self, from: &str, to: &str) -> bool {
+        self.migrations.migrate(Migrated::Session, Vec::new(), (from, to)).is_ok()
+    }
+
     /// Brings `state` from version `from` to version `to` along the one shortest chain (§7).
     pub(crate) fn migrate(&self, state: Map, from: &str, to: &str) -> Result<Map, EngineError> {
         let states = self.migrations.migrate(Migrated::Session, vec![state], (from, to))?;
