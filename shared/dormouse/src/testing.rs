@@ -190,7 +190,20 @@ impl TestBed {
         }
     }
 
-    /// The same, where a refusal is expected.
+    /// The same in the session `session_id`, of a graph that keeps sessions: it goes on from what earlier invocations in
+    /// that session have left.
+    ///
+    /// # Panics
+    /// If it is refused.
+    #[track_caller]
+    pub fn start_in(&mut self, session_id: &str, graph: &str, state: impl Serialize) -> Invocation {
+        match self.begin(Some(session_id), graph, state) {
+            Ok(invocation) => invocation,
+            Err(refused) => panic!("{graph} is refused in session {session_id}: {refused}"),
+        }
+    }
+
+    /// As [`start`](Self::start), where a refusal is expected.
     ///
     /// # Errors
     /// The error that the caller of `POST /graphs/{graph}/turns` receives.
@@ -199,17 +212,23 @@ impl TestBed {
     /// If `state` is no JSON object.
     #[track_caller]
     pub fn try_start(&mut self, graph: &str, state: impl Serialize) -> Result<Invocation, Refused> {
+        self.begin(None, graph, state)
+    }
+
+    #[track_caller]
+    fn begin(&mut self, session_id: Option<&str>, graph: &str, state: impl Serialize) -> Result<Invocation, Refused> {
         self.started += 1;
         let id = format!("test-{}", self.started);
         let state = match serde_json::to_value(state) {
             Ok(state) => state,
             Err(error) => panic!("the state is no JSON: {error}"),
         };
+        let body = json!({ "state": state, "invocation_id": id, "session_id": session_id });
         let request = Request {
             method: "POST".to_owned(),
             path: format!("/graphs/{graph}/turns"),
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-            body: json!({ "state": state, "invocation_id": id }).to_string().into_bytes(),
+            body: body.to_string().into_bytes(),
             ..Request::default()
         };
         let answer = self.runtime.block_on(self.server.http(request));
@@ -264,6 +283,27 @@ impl TestBed {
         self.deliver(Callback { part: Some(part.to_owned()), ..answer }.into())
     }
 
+    /// Sends the signal `signal_id`, by its name. One for which nothing waits yet is kept for seven days, for the wait that
+    /// begins meanwhile.
+    ///
+    /// # Errors
+    /// The reason for which it does not count.
+    #[track_caller]
+    pub fn signal(&mut self, signal_id: &str, payload: impl Serialize) -> Result<(), Refused> {
+        self.deliver(Transmission::signal(signal_id, object(payload)))
+    }
+
+    /// Cancels `invocation`, which has failed then, and has its graph undo what is to be undone.
+    ///
+    /// # Errors
+    /// The reason for which it cannot be canceled.
+    #[track_caller]
+    pub fn cancel(&mut self, invocation: &Invocation) -> Result<(), Refused> {
+        let canceled = self.runtime.block_on(self.server.app().harness().cancel(&invocation.0, None, None));
+        self.settle();
+        canceled.map(drop).map_err(Refused::from)
+    }
+
     /// Publishes an event, which wakes the invocations that wait for it.
     ///
     /// # Panics
@@ -316,6 +356,7 @@ impl TestBed {
     }
 
     fn deliver(&mut self, transmission: Transmission) -> Result<(), Refused> {
+        let is_kept = transmission.signal_id().is_some();
         let turn = self.runtime.block_on(self.server.app().harness().turn(transmission));
         self.settle();
         let refuse =
@@ -330,6 +371,7 @@ impl TestBed {
                 None => Ok(()),
             },
             TurnOutcome::Errored(error) => Err((*error).into()),
+            TurnOutcome::Buffered { .. } if is_kept => Ok(()),
             TurnOutcome::Buffered { .. } => refuse("not_found", "nothing waits for this signal"),
             TurnOutcome::Stale { .. } => refuse("conflict", "the pause is over"),
         }
@@ -424,4 +466,68 @@ fn matches(pattern: &Map, event: &Value) -> bool {
         panic!("the event pattern {pattern} cannot be matched here: {error}");
     }
     matcher.matches_for_event(event.to_string().as_bytes()).is_ok_and(|found| !found.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::{Answer, END, Graph, Rule, Wait};
+
+    crate::state! {
+        #[derive(Clone, Debug, Default)]
+        struct Order {
+            item: String,
+            paid: bool,
+        }
+    }
+
+    /// Waits for the signal `paid-ITEM`, and counts in `withdrawn` what is canceled.
+    fn orders(withdrawn: Arc<AtomicUsize>) -> Agents {
+        Agents::new().graph(move |_| {
+            let withdrawn = withdrawn.clone();
+            Graph::<Order>::new("order")
+                .inputs(Order::item)
+                .entry("pay")
+                .wait("pay", |order| {
+                    let answer = Answer::new().required(Order::paid, Rule::boolean());
+                    Ok(Wait::signal(format!("paid-{}", order.item), answer))
+                })
+                .edge("pay", END)
+                .on_cancel(move |_| {
+                    let withdrawn = withdrawn.clone();
+                    async move {
+                        withdrawn.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+                .compile()
+        })
+    }
+
+    #[test]
+    fn a_signal_may_come_before_its_wait_and_behind_it_and_must_fit() {
+        let mut bed = TestBed::new(&orders(Arc::default()));
+        bed.signal("paid-lamp", json!({ "paid": true })).unwrap();
+        let lamp = bed.start("order", json!({ "item": "lamp" }));
+        assert_eq!(bed.status(&lamp).completed()["paid"], true);
+        let chair = bed.start("order", json!({ "item": "chair" }));
+        assert!(bed.signal("paid-chair", json!({ "payed": true })).is_err());
+        assert!(bed.status(&chair).is_asleep());
+        bed.signal("paid-chair", json!({ "paid": true })).unwrap();
+        assert_eq!(bed.status(&chair).completed()["paid"], true);
+        let again = bed.signal("paid-chair", json!({ "paid": false })).unwrap_err();
+        assert_eq!(again.category, "conflict", "{again}");
+    }
+
+    #[test]
+    fn what_is_canceled_has_failed_and_is_undone() {
+        let withdrawn = Arc::new(AtomicUsize::new(0));
+        let mut bed = TestBed::new(&orders(withdrawn.clone()));
+        let lamp = bed.start("order", json!({ "item": "lamp" }));
+        bed.cancel(&lamp).unwrap();
+        assert_eq!(bed.status(&lamp).failed().category, "invocation_canceled");
+        assert!(bed.answer(&lamp, json!({ "paid": true })).is_err());
+        assert_eq!(withdrawn.load(Ordering::Relaxed), 1);
+    }
 }
