@@ -5,6 +5,7 @@
 //! the place of a failure is the node's update, and the engine never saw the failure (pipeline-utilities §6.3). Without
 //! an attempt (a middleware answered for the node) nothing is reported.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -254,12 +255,12 @@ pub(super) async fn kept(
     result.map(|update| (update, recorded))
 }
 
-pub(super) fn flatten_panic<T>(
-    result: Result<Result<T, NodeError>, Box<dyn std::any::Any + Send>>,
-) -> Result<T, NodeError> {
-    result.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(NodeError::new(format!("the node panicked: {text}")))
-    })
+pub(super) fn flatten_panic<T>(result: Result<Result<T, NodeError>, Box<dyn Any + Send>>) -> Result<T, NodeError> {
+    result.unwrap_or_else(|panic| Err(NodeError::new(format!("the node panicked: {}", panic_text(&*panic)))))
+}
+
+/// The words of a panic; nothing for one without.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

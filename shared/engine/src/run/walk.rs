@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use dormouse_ports::{Category, Said};
 
-use super::attempts::AttemptObservers;
+use super::attempts::{AttemptObservers, panic_text};
 use super::dispatch::Dispatch;
 use super::durable::{LastStep, StepEnd};
 use super::journal::{EntryBuffer, too_much};
@@ -404,8 +404,11 @@ impl<'r> Walk<'r> {
             Edge::End => return Ok(None),
             Edge::Route(route, _) => route,
         };
-        let target = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| route(state)))
-            .unwrap_or_else(|_| Err(NodeError::new("the edge function panicked")));
+        let target = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| route(state))).unwrap_or_else(|panic| {
+            let graph = self.graph.name();
+            let text = panic_text(&*panic);
+            Err(NodeError::new(format!("the route of node `{name}` of graph `{graph}` panicked: {text}")))
+        });
         match target {
             Ok(Target::End) => Ok(None),
             Ok(Target::Node(to)) => self.graph.index_of(&to).map(Some).ok_or_else(|| {

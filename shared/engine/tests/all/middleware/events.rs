@@ -77,6 +77,16 @@ async fn a_failing_edge_is_told_by_the_node_before_it() {
     assert_eq!(ended.unwrap_err().category(), &Category::EdgeException);
     assert_eq!(told.lines(), ["started a 0", "completed a 0 edge_exception"]);
 
+    let panics = GraphBuilder::new("g", schema())
+        .entry("a")
+        .function("a", |_| async { Ok(says("a")) })
+        .route("a", |_| panic!("no such row: {}", 7));
+    let (ended, told) = watched(&stage, &compiled(panics)).await;
+    let error = ended.unwrap_err();
+    assert_eq!(error.category(), &Category::EdgeException);
+    assert_eq!(error.message(), "the route of node `a` of graph `g` panicked: no such row: 7");
+    assert_eq!(told.lines(), ["started a 0", "completed a 0 edge_exception"]);
+
     let astray = GraphBuilder::new("g", schema())
         .entry("a")
         .function("a", |_| async { Ok(says("a")) })
