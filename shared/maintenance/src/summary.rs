@@ -24,12 +24,12 @@ pub struct SweepSummary {
     /// Claims of workers that had died or had a wrong clock. Each sweep counts those that it finds, until a worker has
     /// them.
     pub expired_claims: usize,
-    /// Accepted work for which no worker had come, since its call was lost, or since all workers are busy. Each sweep
-    /// counts what it finds, until a worker has it.
+    /// Accepted work for which no worker had come for ten seconds, since its call was lost, or since all workers are busy.
+    /// Each sweep counts what it finds, until a worker has it.
     pub not_begun: usize,
     /// Timers and pauses that had lost each other: rows of pauses that were over, and which are removed; wake-ups that
-    /// were not registered outside, and now are; rules for events that were needed and gone, and are there again; and
-    /// pauses that were not woken for a minute after they fell due, counted by each sweep until a worker has them.
+    /// were not registered outside for ten seconds, and now are; rules for events that were needed and gone, and are there
+    /// again; and pauses that were not woken for a minute after they fell due, counted by each sweep until a worker has them.
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which no invocation has waited yet; at most 100 are
     /// counted.

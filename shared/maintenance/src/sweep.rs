@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, WorkCall, store_failed, subscription_failed};
 use dormouse_ports::{
-    BEFORE_FIRST_PAUSE, IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus,
-    InvocationSummary, MaintenanceStore, PendingRow, Registration, RuleNeed, Subscription, TurnStore, WakePlan, limits,
+    BEFORE_FIRST_PAUSE, Due, DueAction, IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus,
+    InvocationSummary, MaintenanceStore, PausedInvocation, PendingRow, Registration, RuleNeed, StoreError,
+    Subscription, TurnStore, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -36,6 +37,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 const LOST_AFTER: Duration = Duration::from_secs(60);
 /// Time that a worker may take to come to accepted work before its call counts as lost, and the sweep calls again.
 const CALLED_FOR: Duration = Duration::from_secs(10);
+/// Time that a worker may take to register the wake-up of the pause that it has written before that counts as lost.
+const REGISTERS: Duration = Duration::from_secs(10);
 /// The lane of all that is stored.
 const GROUND: &str = "ground";
 
@@ -233,12 +236,13 @@ impl<'h> Sweep<'h> {
             // The index may be behind.
             let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
             let lost = |glance: &InvocationSummary| match glance.standing {
-                // The first call for what has not begun has its time. What waits for other work is not late.
-                InvocationPhase::Accepted { since: at, postponed } if glance.generation == BEFORE_FIRST_PAUSE => {
-                    let told = if postponed { SummaryCounter::Nothing } else { SummaryCounter::NotBegun };
-                    (since(at, self.now()) >= CALLED_FOR).then_some(told)
+                // The first call has its time, and what waits for other work is not late. Input is called for at once all the
+                // same: nobody else does where its call was lost.
+                InvocationPhase::Accepted { since: at, postponed } => {
+                    let is_late = since(at, self.now()) >= CALLED_FOR;
+                    let told = if postponed || !is_late { SummaryCounter::Nothing } else { SummaryCounter::NotBegun };
+                    (is_late || glance.generation != BEFORE_FIRST_PAUSE).then_some(told)
                 }
-                InvocationPhase::Accepted { .. } => Some(SummaryCounter::NotBegun),
                 InvocationPhase::Claimed { until } => {
                     limits::out_of_time(until, self.now()).then_some(SummaryCounter::ExpiredClaim)
                 }
@@ -281,13 +285,31 @@ impl<'h> Sweep<'h> {
         }
     }
 
-    /// Removes the row of a pause that is over.
+    /// Removes the row of a pause that is over. Most of those that are found went with their pause, between the listing and
+    /// the glance: of these nothing is left.
     async fn forget_orphan(&mut self, row: &PendingRow) {
-        self.summary.orphan_timers += 1;
+        match self.is_left(row).await {
+            Ok(false) => return,
+            Ok(true) => self.summary.orphan_timers += 1,
+            Err(error) => {
+                self.summary.row_failed(&row.invocation_id, &store_failed(error));
+                return;
+            }
+        }
         let forgotten = self.store.sleepers.repair(&IndexRepair::Ended(row.clone())).await;
         if let Err(error) = forgotten {
             self.summary.row_failed(&row.invocation_id, &store_failed(error));
         }
+    }
+
+    /// True if `row` is still in the index.
+    async fn is_left(&self, row: &PendingRow) -> Result<bool, StoreError> {
+        let due = row.due_at.map(|at| Due::first(at, DueAction::Fail));
+        let paused = Box::new(PausedInvocation {
+            wake: WakePlan { due, ..WakePlan::default() },
+            ..PausedInvocation::unreadable(row.invocation_id.clone(), row.generation, self.now())
+        });
+        Ok(self.store.sleepers.pending_row(&paused).await?.is_some())
     }
 
     /// The phases of those of `rows` with a pause that is not over; the others are removed.
@@ -373,7 +395,9 @@ impl<'h> Sweep<'h> {
             let subscribed = self.harness.wakes().register(&Subscription::from(&paused)).await;
             let registration = subscribed.map_err(subscription_failed)?;
             self.summary.registered += 1;
-            self.summary.orphan_timers += usize::from(registration == Registration::Made);
+            // Whoever has written it a moment ago is about to register it.
+            let is_late = row.since.is_none_or(|at| since(at, self.now()) >= REGISTERS);
+            self.summary.orphan_timers += usize::from(is_late && registration == Registration::Made);
         }
         let noted = IndexRepair::Registered(PendingRow { rule: RuleNeed::of(&paused), ..row.clone() });
         self.store.sleepers.repair(&noted).await.map_err(store_failed)

@@ -156,6 +156,21 @@ async fn accepted_input_whose_call_is_lost_is_told() {
     assert_eq!(scene.told().await, BTreeMap::from([("not_begun", 1)]));
 }
 
+/// A sweep may come between the pause and its registration, and between the input and the worker that is called for it.
+#[tokio::test]
+async fn what_a_worker_is_about_to_do_is_done_and_not_told() {
+    let scene = scene();
+    let paused = scene.asleep(expense()).await;
+    scene.stage.subscriptions.forget();
+    let early = scene.sweep().await;
+    assert_eq!((early.registered, early.orphan_timers), (1, 0));
+    let payload = scene.worker.input(&paused, approval()).await.unwrap();
+    let invocation_id = "i".into();
+    scene.commit("input", InvocationWrite::Deliver { invocation_id, generation: 1, answered: None, payload }).await;
+    let early = scene.sweep().await;
+    assert_eq!((early.called, early.not_begun, early.orphan_timers), (1, 0, 0));
+}
+
 #[tokio::test]
 async fn a_signal_that_nobody_claims_is_told() {
     let scene = scene();

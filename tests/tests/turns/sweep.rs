@@ -13,8 +13,8 @@ use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     BusError, Event, EventBus, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary,
-    Invocations, MaintenanceStore, Map, PendingRow, SignalDescriptor, SignalState, Signals, Sleepers, StoreError,
-    TurnStore, limits,
+    Invocations, MaintenanceStore, Map, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, SignalDescriptor,
+    SignalState, Signals, Sleepers, StoreError, TurnStore, limits,
 };
 use dormouse_testkit::{FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, called_for, map};
@@ -333,6 +333,52 @@ async fn a_row_whose_pause_is_over_is_removed() {
         assert_eq!((summary.orphan_timers, summary.called, summary.failed), (1, 0, 0), "{scope:?}");
         assert_eq!(stage.store.pending_row(&paused).await.unwrap(), None::<PendingRow>);
     }
+}
+
+/// An index that lists the rows as they were a moment ago.
+struct Outdated {
+    listed: Vec<PendingRow>,
+    now: Arc<MemoryStore>,
+}
+
+#[async_trait]
+impl Sleepers for Outdated {
+    async fn list_pending(&self, _: Option<Timestamp>, _: Option<&str>) -> Result<Page<PendingRow>, StoreError> {
+        Ok(Page { items: self.listed.clone(), next: None })
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.now.pending_row(paused).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.now.dead_claims(now).await
+    }
+
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
+        self.now.put_aside().await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.now.list_parked(cursor).await
+    }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        self.now.repair(repair).await
+    }
+}
+
+/// Its invocation has ended between the listing and the glance, and has taken it along.
+#[tokio::test]
+async fn a_row_that_went_with_its_pause_is_no_orphan() {
+    let stage = stage();
+    let harness = sleepers(&stage, 1).await;
+    let listed = stage.store.list_pending(None, None).await.unwrap().items;
+    harness.turn(Transmission::signal("s0", Map::new())).await;
+    let outdated = Outdated { listed, now: stage.store.clone() };
+    let store = MaintenanceStore { sleepers: Arc::new(outdated), ..stage.maintenance() };
+    let summary = sweep(&harness, &store, SweepScope::Everything, 100).await;
+    assert_eq!((summary.examined, summary.orphan_timers, summary.called, summary.failed), (2, 0, 0, 0));
 }
 
 #[tokio::test]
