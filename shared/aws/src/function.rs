@@ -37,6 +37,8 @@ pub enum FunctionError {
         code: String,
         /// What it says about it.
         sentence: String,
+        /// The status of its answer.
+        status: u16,
     },
     /// The request could not be signed.
     #[error("the request cannot be signed: {0}")]
@@ -110,10 +112,11 @@ impl fmt::Debug for Function {
 
 async fn refused(answer: FetchResponse) -> Result<FunctionError, FetchError> {
     let named = answer.header("x-amzn-errortype").and_then(|text| text.split(':').next()).map(str::to_owned);
-    let code = named.unwrap_or_else(|| answer.status.to_string());
+    let status = answer.status;
+    let code = named.unwrap_or_else(|| status.to_string());
     let said: Value = serde_json::from_slice(&answer.whole(ANSWER_LIMIT).await?).unwrap_or_default();
     let sentence = said["Message"].as_str().or_else(|| said["message"].as_str()).unwrap_or("it says nothing");
-    Ok(FunctionError::Refused { code, sentence: sentence.to_owned() })
+    Ok(FunctionError::Refused { code, sentence: sentence.to_owned(), status })
 }
 
 #[cfg(test)]

@@ -98,9 +98,12 @@ impl FunctionBackend {
 fn away(error: &FunctionError, changes: bool) -> ExecutionError {
     let reason = format!("the function for tools does not answer: {error}");
     match error {
-        FunctionError::Refused { code, .. } if code == "TooManyRequestsException" || code.starts_with('5') => {
+        // It has no room, is being changed, or its sandbox could not be made: nothing was begun.
+        FunctionError::Refused { status: 409 | 429 | 502, .. } => {
             ExecutionError::Unavailable { reason, uncertain: false }
         }
+        // Lambda itself failed, before the call or behind it.
+        FunctionError::Refused { status: 500.., .. } => ExecutionError::Unavailable { reason, uncertain: changes },
         FunctionError::Refused { .. } | FunctionError::Signature(_) => ExecutionError::Denied { reason },
         FunctionError::Unknown(lost) => ExecutionError::Unavailable { reason, uncertain: changes && !lost.is_unsent() },
         // It ran out of time or memory, or ended: what a command did outside of the workspace is done.
@@ -203,5 +206,39 @@ impl ExecutionBackend for FunctionBackend {
         let reply = self.ask(operation, within).await?;
         let RemoteReply::Ran(outcome) = reply else { return Err(unexpected(&reply)) };
         Ok(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::FetchError;
+
+    use super::*;
+
+    /// What passes by itself is tried again, and no model is told that it may not be done.
+    #[test]
+    fn what_lambda_refuses_is_told_from_what_it_cannot_do_now() {
+        let refused = |code: &str, status| FunctionError::Refused {
+            code: code.to_owned(),
+            sentence: "it says nothing".to_owned(),
+            status,
+        };
+        for (error, uncertain) in [
+            (refused("TooManyRequestsException", 429), Some(false)),
+            (refused("ResourceConflictException", 409), Some(false)),
+            (refused("EC2ThrottledException", 502), Some(false)),
+            (refused("ServiceException", 500), Some(true)),
+            (refused("503", 503), Some(true)),
+            (FunctionError::Unknown(FetchError::Closed("cut".to_owned())), Some(true)),
+            (refused("AccessDeniedException", 403), None),
+            (refused("ResourceNotFoundException", 404), None),
+            (refused("RequestTooLargeException", 413), None),
+        ] {
+            let told = |changes| {
+                let ExecutionError::Unavailable { uncertain, .. } = away(&error, changes) else { return None };
+                Some(uncertain)
+            };
+            assert_eq!((told(true), told(false)), (uncertain, uncertain.map(|_| false)), "{error}");
+        }
     }
 }
