@@ -30,11 +30,16 @@ store=${stores[0]} key=''
 
 # What cannot be listed is told while everything stands.
 unknown() { fail "nobody tells $*: nothing was removed"; }
-rules=''
-if [ -n "$state" ] && ! rules=$(aws events list-rules --event-bus-name "$stack" --query 'Rules[].Name' --output text 2>&1); then
-    [[ $rules = *ResourceNotFoundException* ]] || unknown "which rules the bus $stack has (events:ListRules). $rules"
+# list_rules: the rules of the bus, in `rules`.
+list_rules() {
     rules=''
-fi
+    [ -n "$state" ] || return 0
+    if ! rules=$(aws events list-rules --event-bus-name "$stack" --query 'Rules[].Name' --output text 2>&1); then
+        [[ $rules = *ResourceNotFoundException* ]] || unknown "which rules the bus $stack has (events:ListRules). $rules"
+        rules=''
+    fi
+}
+list_rules
 listed=$(aws dynamodb list-tables --query TableNames --output text) || unknown "which tables there are (dynamodb:ListTables)"
 tables=()
 for table in $listed; do
@@ -70,7 +75,16 @@ fi
 
 # Whatever happens from here on, the same call goes on.
 trap 'status=$?; rm -rf "$private"; [ "$status" = 0 ] || say "this came to no end: make destroy STAGE=$STAGE goes on" >&2' EXIT
-# A bus that still has rules cannot be removed. The stack's own rules go with the stack.
+# A bus that still has rules cannot be removed. Whatever runs makes some: the sweep those again that graphs declare.
+if [ -n "$state" ]; then
+    for function in sweep inbound signal wakeup; do
+        # There is none where the stack was never whole.
+        aws lambda put-function-concurrency --function-name "$stack-$function" --reserved-concurrent-executions 0 >/dev/null 2>&1 ||
+            say "$stack-$function is not there, or goes on until the stack is gone (lambda:PutFunctionConcurrency)"
+    done
+    list_rules
+fi
+# The stack's own rules go with the stack.
 for rule in $rules; do
     case "$rule" in dormouse-signal | dormouse-work | None) continue ;; esac
     aws events remove-targets --event-bus-name "$stack" --rule "$rule" --ids signal >/dev/null

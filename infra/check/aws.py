@@ -78,7 +78,11 @@ if command == "sts get-caller-identity":
 if command == "events list-rules":
     if account["stack"]["StackStatus"] == "ROLLBACK_COMPLETE":
         end(failure=f"An error occurred (ResourceNotFoundException) when calling {command}: Event bus {option('--event-bus-name')} does not exist.")
-    end({"Rules": [{"Name": name} for name in account["rules"]]})
+    listed = [{"Name": name} for name in account["rules"]]
+    # The next sweep makes those again that graphs declare.
+    if account["concurrency"].get(f"{option('--event-bus-name')}-sweep") != 0:
+        account["rules"] += [name for name in account.get("declared", []) if name not in account["rules"]]
+    end({"Rules": listed})
 if command in ("events remove-targets", "events delete-rule"):
     if action == "delete-rule":
         account["rules"].remove(option("--name"))

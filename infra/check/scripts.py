@@ -484,6 +484,14 @@ class Removal(Scripts):
         self.nothing_is_left(account)
         self.refused(self.destroyed(account), "nothing that it left")
 
+    def test_no_sweep_makes_rules_again_while_the_bus_is_removed(self):
+        account = self.stage(declared=["declared-by-a-graph"])
+        self.goes(self.destroyed(account))
+        self.nothing_is_left(account)
+        account = self.stage(fails=["lambda put-function-concurrency"])
+        self.assertIn("dormouse-dev-sweep", self.goes(self.destroyed(account)))
+        self.nothing_is_left(account)
+
     def test_nothing_is_removed_while_nobody_tells_what_there_is(self):
         secrets = "ssm get-parameters-by-path /dormouse/dev/agents"
         of_buckets = ("s3api head-bucket", "s3api list-buckets", "s3api list-object-versions", "s3api list-objects-v2")
