@@ -52,7 +52,7 @@ impl Harness {
         let engine = engine.prepared_by(rules.clone()).committing_through(|commits| family.over(commits));
         let worker = Arc::new(Worker {
             records: InvocationRecords::new(engine.clone(), config.most_attempts),
-            wakes: WakeRegistrar::new(subscriptions, rules),
+            wakes: WakeRegistrar::new(subscriptions, rules, engine.ports().clock.clone()),
             lines: Lines::new(config.session_line, &engine.ports().clock),
             listeners: Listeners::default(),
             engine,

@@ -4,16 +4,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, SessionPolicy, State, StateSchema, Target, Update,
     suspend,
 };
-use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{
+    Bucket, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnError, TurnOutcome,
+};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Category, Invocations, Map, Sessions, SignalDescriptor};
-use dormouse_testkit::SubscriptionCall;
+use dormouse_ports::{
+    Category, EventRule, EventRules, Invocations, ListedRule, Map, Registration, RuleName, Sessions, SignalDescriptor,
+    Subscription, SubscriptionError, Timers,
+};
+use dormouse_testkit::{MemorySubscriptions, SubscriptionCall};
 use dormouse_tests::{Stage, called_for, map};
 use serde_json::{Value, json};
 
@@ -280,6 +287,65 @@ fn counting(most: i64) -> Arc<CompiledGraph> {
         .edge("wait", "look")
         .route("look", move |state: &State| Ok(if count(state) < most { Target::from("wait") } else { END }));
     Arc::new(graph.compile().unwrap())
+}
+
+/// A scheduler that answers nothing.
+struct Silent(Arc<MemorySubscriptions>);
+
+#[async_trait]
+impl Timers for Silent {
+    async fn schedule(&self, _: &Subscription) -> Result<Registration, SubscriptionError> {
+        std::future::pending().await
+    }
+
+    async fn cancel(&self, _: &Subscription) -> Result<(), SubscriptionError> {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl EventRules for Silent {
+    async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        self.0.put_rule(rule).await
+    }
+
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
+        self.0.list_rules().await
+    }
+
+    async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        self.0.remove_rule(name).await
+    }
+}
+
+/// The outcome of `transmission`, and the seconds that it takes.
+async fn timed(stage: &Stage, worker: &Harness, transmission: impl Into<Transmission> + Send) -> (TurnOutcome, u64) {
+    let mut turn = std::pin::pin!(worker.turn(transmission));
+    for seconds in 0..60 {
+        if let Poll::Ready(turn) = futures::poll!(&mut turn) {
+            return (turn.outcome, seconds);
+        }
+        tokio::task::yield_now().await;
+        stage.clock.advance(Duration::from_secs(1));
+    }
+    panic!("it does not end")
+}
+
+#[tokio::test]
+async fn a_scheduler_that_does_not_answer_keeps_nobody_waiting_until_the_time_of_the_turn_is_over() {
+    let stage = Stage::default();
+    let graphs = GraphRegistry::new([waiting(Arc::new(AtomicBool::new(true)))]);
+    let silent = Arc::new(Silent(stage.subscriptions.clone()));
+    let config = HarnessConfig::new(Mode::Stateless);
+    let worker = Harness::new(stage.engine(), graphs, silent, stage.bus.clone(), config);
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("waiting", Map::new()) };
+    let (asleep, seconds) = timed(&stage, &worker, start).await;
+    let TurnOutcome::Suspended(asleep) = asleep else { panic!("it does not sleep: {asleep:?}") };
+    assert!(asleep.late.unwrap().contains("the sweep registers it"));
+    assert!(seconds < 12, "{seconds} s");
+    let (awake, seconds) = timed(&stage, &worker, signal(json!(7))).await;
+    assert!(matches!(awake, TurnOutcome::Completed(_)), "{awake:?}");
+    assert!(seconds < 7, "{seconds} s");
 }
 
 #[tokio::test]
