@@ -1,12 +1,15 @@
 //! One rule for each shape of event, however many invocations wait for events of that shape.
 
+use std::time::Duration;
+
 use aws_sdk_eventbridge::Client;
 use aws_sdk_eventbridge::config::http::HttpResponse;
 use aws_sdk_eventbridge::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_rule::PutRuleInput;
 use aws_sdk_eventbridge::operation::put_targets::PutTargetsInput;
-use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, Target};
+use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, PutTargetsResultEntry, RuleState, Target};
 use dormouse_ports::{EventRule, EventShape, ListedRule, RuleName, SubscriptionError};
+use rand::Rng;
 use serde_json::Value;
 
 use super::resource;
@@ -38,6 +41,10 @@ const TARGET: &str = "signal";
 
 /// Code of AWS where there is nothing to remove.
 const GONE: &str = "ResourceNotFoundException";
+
+/// Code of AWS where another process changes the same rule just then: all that come to the first wait for events of a shape
+/// make its rule. The SDK does not send such a request again.
+const AT_ONCE: &str = "ConcurrentModificationException";
 
 /// Reported when the bus takes no more rules.
 const FULL: &str = "the event bus has as many rules as it may have: let waits share a pattern, or raise the account's \
@@ -90,15 +97,35 @@ impl Rules {
         let request = self.client.put_rule().set_name(input.name).set_event_pattern(input.event_pattern);
         let request = request.set_event_bus_name(input.event_bus_name).set_state(input.state);
         let request = request.set_description(input.description);
-        request.send().await.map(|_| ()).map_err(|error| self.refused("PutRule", &error))
+        let mut pauses = pauses();
+        loop {
+            let Err(error) = request.clone().send().await else { return Ok(()) };
+            match pauses.next().filter(|_| error.code() == Some(AT_ONCE)) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(self.refused("PutRule", &error)),
+            }
+        }
     }
 
     async fn put_targets(&self, input: PutTargetsInput) -> Result<(), SubscriptionError> {
         let request = self.client.put_targets().set_rule(input.rule).set_event_bus_name(input.event_bus_name);
-        let answer = request.set_targets(input.targets).send().await;
-        let answer = answer.map_err(|error| self.refused("PutTargets", &error))?;
-        let failed = answer.failed_entries().first();
-        self.all_taken(failed.map(|failed| ("PutTargets", failed.error_code(), failed.error_message())))
+        let request = request.set_targets(input.targets);
+        let mut pauses = pauses();
+        loop {
+            let answer = request.clone().send().await;
+            let code = match &answer {
+                Ok(answer) => answer.failed_entries().first().and_then(PutTargetsResultEntry::error_code),
+                Err(error) => error.code(),
+            };
+            if let Some(pause) = pauses.next().filter(|_| code == Some(AT_ONCE)) {
+                tokio::time::sleep(pause).await;
+            } else {
+                let answer = answer.map_err(|error| self.refused("PutTargets", &error))?;
+                let failed = answer.failed_entries().first();
+                let failed = failed.map(|failed| ("PutTargets", failed.error_code(), failed.error_message()));
+                return self.all_taken(failed);
+            }
+        }
     }
 
     /// An error for the first entry of a request that was not taken: action, code and message.
@@ -124,6 +151,12 @@ impl Rules {
         }
         subscription_error(refusal(action, &self.resource(), error))
     }
+}
+
+/// Pauses between attempts at a change that others make at the same time: each up to twice as long as the one before, two seconds in
+/// all at most.
+fn pauses() -> impl Iterator<Item = Duration> {
+    (0..5).map(|turn| Duration::from_millis(60 << turn).mul_f64(0.5 + rand::rng().random::<f64>() / 2.0))
 }
 
 /// The rules of ours on the bus `bus_name`; those of the stack itself have other names.
@@ -180,7 +213,12 @@ fn malformed(error: BuildError) -> SubscriptionError {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::config::Credentials;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::{AwsAccess, Endpoints};
 
     fn config() -> RuleConfig {
         RuleConfig {
@@ -188,6 +226,63 @@ mod tests {
             signal_function_arn: "arn:signal".to_owned(),
             dead_letter_arn: Some("arn:letters".to_owned()),
         }
+    }
+
+    /// Answers one request after the other, and tells what each asked for.
+    async fn served(listener: TcpListener, answers: [(u16, &'static str); 4]) -> Vec<String> {
+        let is_whole = |request: &[u8]| {
+            let text = String::from_utf8_lossy(request).to_lowercase();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+            body.len() >= length.unwrap_or_default()
+        };
+        let mut asked = Vec::new();
+        for (status, answer) in answers {
+            let (mut client, _) = listener.accept().await.expect("a client");
+            let mut request = Vec::new();
+            while !is_whole(&request) {
+                client.read_buf(&mut request).await.expect("a request");
+            }
+            let text = String::from_utf8_lossy(&request).to_lowercase();
+            let target = text.lines().find_map(|line| line.strip_prefix("x-amz-target: awsevents."));
+            asked.push(target.unwrap_or_default().to_owned());
+            let length = answer.len();
+            let head = format!("HTTP/1.1 {status} Said\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+            client.write_all(format!("{head}{answer}").as_bytes()).await.expect("it is answered");
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_rule_that_others_put_at_the_same_time_is_put_again() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let answers = tokio::spawn(served(
+            listener,
+            [
+                (400, r#"{"__type":"ConcurrentModificationException","message":"at once"}"#),
+                (200, r#"{"RuleArn":"arn:rule"}"#),
+                (
+                    200,
+                    r#"{"FailedEntryCount":1,"FailedEntries":[{"TargetId":"signal","ErrorCode":"ConcurrentModificationException"}]}"#,
+                ),
+                (200, r#"{"FailedEntryCount":0,"FailedEntries":[]}"#),
+            ],
+        ));
+        let access = AwsAccess {
+            region: "us-east-1".to_owned(),
+            credentials: Credentials::new("a", "b", None, None, "test"),
+            endpoints: Endpoints { all: Some(address), ..Endpoints::default() },
+        };
+        let shape = EventShape { pattern: dormouse_ports::Map::new(), correlation: "$.detail.job".to_owned() };
+        let rule = EventRule { name: RuleName { shape: shape.id(), edition: None }, shape };
+        Rules::new(access.clients().eventbridge, config()).put(&rule).await.expect("it is put");
+        assert_eq!(answers.await.expect("all was asked"), ["putrule", "putrule", "puttargets", "puttargets"]);
+    }
+
+    #[test]
+    fn pauses_come_to_an_end() {
+        assert!(pauses().sum::<Duration>() < Duration::from_secs(2));
     }
 
     #[test]
