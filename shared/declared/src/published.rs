@@ -70,6 +70,7 @@ pub trait Refresh: fmt::Debug + Send + Sync {
 pub struct PublishedAgents {
     from: PublishedFrom,
     current: Mutex<BTreeMap<String, Seen>>,
+    broken: Mutex<BTreeMap<String, SeenBroken>>,
     loaded: Mutex<IndexMap<String, Arc<LoadedBundle>>>,
     prepare: OnceLock<PrepareGraph>,
 }
@@ -86,6 +87,13 @@ struct Seen {
     at: Timestamp,
     /// Why definitions that were changed since are not in it.
     stayed: Option<String>,
+}
+
+/// Why the current bundle of a workspace could not be loaded, and when that was found.
+#[derive(Clone, Debug)]
+struct SeenBroken {
+    reason: String,
+    at: Timestamp,
 }
 
 /// A bundle with its compiled graphs.
@@ -107,7 +115,8 @@ impl LoadedBundle {
 impl PublishedAgents {
     /// The agents that `from` describes.
     pub fn new(from: PublishedFrom) -> Self {
-        Self { from, current: Mutex::default(), loaded: Mutex::default(), prepare: OnceLock::new() }
+        let (current, broken, loaded) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { from, current, broken, loaded, prepare: OnceLock::new() }
     }
 
     /// The ports that its agents need from outside.
@@ -158,9 +167,9 @@ impl PublishedAgents {
             return Ok(found);
         }
         let found = self.from.store.load(workspace, digest).await?;
-        let gone = || Unloaded::Broken(away(&format!("there is no bundle {version}; publish it again")));
+        let gone = || Unloaded::Broken(format!("there is no bundle {version}; publish it again"));
         let bundle = found.ok_or_else(gone)?;
-        let made = Arc::new(self.make(version.clone(), &bundle).await.map_err(Unloaded::Broken)?);
+        let made = Arc::new(self.make(version.clone(), &bundle).await?);
         let mut loaded = locked(&self.loaded);
         while loaded.len() >= KEPT {
             loaded.shift_remove_index(0);
@@ -178,7 +187,7 @@ impl PublishedAgents {
         loaded.get(version).cloned()
     }
 
-    async fn make(&self, version: String, bundle: &Bundle) -> Result<LoadedBundle, EngineError> {
+    async fn make(&self, version: String, bundle: &Bundle) -> Result<LoadedBundle, Unloaded> {
         let mut ports = self.from.ports.clone();
         let of_bundle = version.split_once('@').and_then(|(name, digest)| ports.tools.of_bundle(name, digest));
         if let Some(tools) = of_bundle {
@@ -197,7 +206,8 @@ impl PublishedAgents {
         if declared.names.is_empty() {
             return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models, offer });
         }
-        let compiled = declared.agents.compile(&self.from.outside).map_err(|error| away(&error))?;
+        let compiled = declared.agents.compile(&self.from.outside);
+        let compiled = compiled.map_err(|error| Unloaded::Broken(error.to_string()))?;
         let graphs: Vec<_> = compiled.graphs.iter().cloned().collect();
         if let Some(prepare) = self.prepare.get() {
             graphs.iter().for_each(|graph| prepare(graph));
@@ -216,18 +226,35 @@ impl PublishedAgents {
         }
     }
 
+    /// The same. What is broken is looked at again after ten seconds: each request for the agents of the others asks for it.
+    async fn current_or_broken(&self, workspace: &str) -> Result<Option<Arc<LoadedBundle>>, Unloaded> {
+        let now = self.from.ports.clock.now();
+        let seen = locked(&self.broken).get(workspace).cloned();
+        let seen = seen.filter(|seen| now.duration_since(seen.at).unsigned_abs() < FRESH);
+        // What is published from here is another one at once.
+        if let Some(SeenBroken { reason, .. }) = seen.filter(|_| self.from.refresh.is_none()) {
+            return Err(Unloaded::Broken(reason));
+        }
+        let found = self.current_bundle(workspace).await;
+        if let Err(Unloaded::Broken(reason)) = &found {
+            tracing::error!(workspace, reason, "the agents of a workspace are not served: publish it again");
+            let seen = SeenBroken { reason: reason.clone(), at: now };
+            locked(&self.broken).insert(workspace.to_owned(), seen);
+        }
+        found
+    }
+
     /// The current bundles, in the order of the workspaces. One that is broken takes no other along; where there is no
     /// other, or the store does not answer, none is known.
     async fn bundles(&self) -> Result<CurrentBundles, EngineError> {
         let mut found = CurrentBundles::default();
         for workspace in &self.from.workspaces {
-            match self.current_bundle(workspace).await {
+            match self.current_or_broken(workspace).await {
                 Ok(bundle) => found.loaded.extend(bundle),
                 Err(Unloaded::Away(error)) => return Err(error),
-                Err(Unloaded::Broken(error)) => {
-                    tracing::error!(workspace, %error, "the agents of a workspace are not served: publish it again");
+                Err(Unloaded::Broken(reason)) => {
                     found.is_first_broken |= found.loaded.is_empty();
-                    found.broken.push((workspace.clone(), error));
+                    found.broken.push((workspace.clone(), away(&reason)));
                 }
             }
         }
@@ -243,7 +270,7 @@ enum Unloaded {
     /// The store does not answer: it may later.
     Away(EngineError),
     /// It is so until somebody publishes the workspace again, or allows that it is read.
-    Broken(EngineError),
+    Broken(String),
 }
 
 impl From<BundleStoreError> for Unloaded {
@@ -260,7 +287,7 @@ impl From<BundleStoreError> for Unloaded {
                 | ObjectError::TooLarge { .. }
                 | ObjectError::Denied(_)
                 | ObjectError::Rejected(_),
-            ) => Self::Broken(away(&error)),
+            ) => Self::Broken(error.to_string()),
         }
     }
 }
@@ -268,7 +295,8 @@ impl From<BundleStoreError> for Unloaded {
 impl From<Unloaded> for EngineError {
     fn from(unloaded: Unloaded) -> Self {
         match unloaded {
-            Unloaded::Away(error) | Unloaded::Broken(error) => error,
+            Unloaded::Away(error) => error,
+            Unloaded::Broken(reason) => away(&reason),
         }
     }
 }

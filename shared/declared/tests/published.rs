@@ -300,6 +300,14 @@ async fn a_workspace_that_is_broken_takes_no_other_along() {
     let catalog = agents.catalog(true).await.expect("a catalog");
     let told = catalog.iter().find(|line| line.kind == "problem" && line.name == NAME).expect("a line");
     assert!(!told.enabled && told.reasons[0].contains("was changed after it was published"), "{told:?}");
+    // It is loaded anew no sooner than after ten seconds, however many requests come for the agents of the other one.
+    world.objects.take_asked();
+    agents.current("seller").await.expect("an answer");
+    assert_eq!(world.objects.take_asked(), [] as [&str; 0]);
+    world.publish("Three.");
+    world.clock.advance(Duration::from_secs(11));
+    assert!(agents.current("clerk").await.expect("an answer").is_some());
+    world.objects.overwrite(&format!("workspaces/support/bundles/{}.json", bundle("Three.").digest()), &other);
     let behind = world.sandbox_of(&["sales", NAME], None, Platform::default()).agents;
     behind.default_agent().await.expect("that of the first one");
     world.objects.set_away(true);
