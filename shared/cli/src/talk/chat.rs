@@ -143,7 +143,7 @@ async fn converse(
         }
         sent = Sent::Ended(TalkOutcome::Fine);
         screen.prompt("> ");
-        let Typed::Line(line) = person.lines.message(screen).await? else { break };
+        let Typed::Line(line) = person.lines.message(screen, is_known_command).await? else { break };
         match line.trim() {
             "" => {}
             "/help" => screen.line(COMMANDS),
@@ -177,6 +177,11 @@ async fn converse(
 fn is_command(line: &str) -> bool {
     let word = line.split_whitespace().next().and_then(|word| word.strip_prefix('/'));
     line.starts_with('/') && word.is_some_and(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphabetic()))
+}
+
+/// True if `line` is a command that there is, and nothing else.
+fn is_known_command(line: &str) -> bool {
+    ["/help", "/new", "/exit", "/quit", "/compact"].contains(&line.trim_end())
 }
 
 /// What a person may do besides talking.

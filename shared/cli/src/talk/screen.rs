@@ -118,17 +118,18 @@ impl InputLines {
     }
 
     /// What a person says next. Lines that come at once are pasted: they are one message, which Enter ends, since the last of them
-    /// often comes with that. Ctrl-C drops them.
-    pub(super) async fn message(&mut self, screen: &Screen) -> io::Result<Typed> {
+    /// often comes with that. Ctrl-C drops them. A command is a line of its own, also among them: a program may type faster.
+    pub(super) async fn message(&mut self, screen: &Screen, is_command: fn(&str) -> bool) -> io::Result<Typed> {
         let first = match self.next().await? {
-            Typed::Line(line) if !line.trim().is_empty() => line,
+            Typed::Line(line) if !line.trim().is_empty() && !is_command(&line) => line,
             typed @ (Typed::Line(_) | Typed::End | Typed::Interrupted) => return Ok(typed),
         };
         let mut lines = vec![first];
-        while let Some(line) = self.pasted().await? {
+        while let Some(line) = self.pasted(is_command).await? {
             lines.push(line);
         }
-        if lines.len() > 1 {
+        let is_whole = self.ahead.as_ref().is_some_and(|line| is_command(&line.text));
+        if lines.len() > 1 && !is_whole {
             screen.prompt(&format!("{} lines; Enter sends them as one message, Ctrl-C drops them > ", lines.len()));
             match self.next().await? {
                 Typed::Line(last) => lines.push(last),
@@ -139,14 +140,14 @@ impl InputLines {
         Ok(Typed::Line(lines.join("\n")))
     }
 
-    /// The next line, where it came right behind the one that was taken last.
-    async fn pasted(&mut self) -> io::Result<Option<String>> {
+    /// The next line, where it came right behind the one that was taken last, and is no command.
+    async fn pasted(&mut self, is_command: fn(&str) -> bool) -> io::Result<Option<String>> {
         if !self.are_typed {
             return Ok(None);
         }
         let Ok(Some(line)) = timeout(PASTED, self.lines.recv()).await else { return Ok(None) };
         let line = line?;
-        if line.at.saturating_duration_since(self.taken_at) < PASTED {
+        if line.at.saturating_duration_since(self.taken_at) < PASTED && !is_command(&line.text) {
             self.taken_at = line.at;
             return Ok(Some(line.text));
         }
@@ -501,13 +502,25 @@ mod tests {
     async fn lines_that_are_pasted_are_one_message_and_those_that_are_typed_are_several() {
         let mut lines =
             lines(&[(0, "one"), (900, "a"), (901, "  b"), (902, "c"), (2_000, "d"), (4_000, ""), (6_000, "last")]);
-        let screen = Screen::default();
-        let mut said = Vec::new();
-        while let Typed::Line(line) = lines.message(&screen).await.expect("it is read") {
-            said.push(line);
-        }
+        let said = said(&mut lines).await;
         assert_eq!(said, ["one", "a\n  b\nc\nd", "", "last"], "the last line of a paste comes with Enter");
         assert!(lines.early().is_empty());
+    }
+
+    /// The messages of a person of whom `lines` come.
+    async fn said(lines: &mut InputLines) -> Vec<String> {
+        let screen = Screen::default();
+        let mut said = Vec::new();
+        while let Typed::Line(line) = lines.message(&screen, |line| line == "/new").await.expect("it is read") {
+            said.push(line);
+        }
+        said
+    }
+
+    #[tokio::test]
+    async fn a_command_is_a_line_of_its_own_however_fast_it_comes() {
+        let mut lines = lines(&[(0, "hello"), (1, "/new"), (2, "a"), (3, "b"), (4, "/new")]);
+        assert_eq!(said(&mut lines).await, ["hello", "/new", "a\nb", "/new"]);
     }
 
     const TASK: &str = "task-1";
