@@ -187,10 +187,15 @@ impl FileTree {
         }
     }
 
-    /// A path in it that stands below what is no folder: such files cannot be laid out.
+    /// A path in it that stands below what is no folder.
     fn below_no_folder(&self) -> Option<&str> {
+        self.0.keys().map(String::as_str).find(|path| self.is_below_no_folder(path))
+    }
+
+    /// True if `path` stands below what is no folder: such files cannot be laid out.
+    fn is_below_no_folder(&self, path: &str) -> bool {
         let is_other = |folder: &str| self.0.get(folder).is_some_and(|entry| *entry != TreeEntry::Folder);
-        self.0.keys().map(String::as_str).find(|path| folders_of(path).any(is_other))
+        folders_of(path).any(is_other)
     }
 }
 
@@ -293,6 +298,8 @@ pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &FileTree) -
         definitions.contains_key(path)
             || folders_of(path).any(|folder| definitions.contains_key(folder))
             || (*entry != TreeEntry::Folder && folders.contains(path))
+            // An earlier version kept such files, and nothing of their workspace could be laid out any more.
+            || tree.is_below_no_folder(path)
     };
     for (path, entry) in tree.0.iter().filter(|(path, entry)| !is_in_the_way(path, entry)) {
         make(&dir, path, entry).map_err(|error| failed(&error))?;
@@ -394,8 +401,9 @@ mod tests {
         let mut before = tree(&[("AGENTS.md/x", "1"), ("ok", "1")]);
         before.0.insert("AGENTS.md".to_owned(), TreeEntry::Folder);
         before.0.insert(".openharness".to_owned(), TreeEntry::Link("elsewhere".to_owned()));
+        before.0.extend(tree(&[("out", "1"), ("out/new", "1")]).0);
         let place = laid_out(&before);
-        assert_eq!(kept(place.path()), tree(&[("ok", "1")]));
+        assert_eq!(kept(place.path()), tree(&[("ok", "1"), ("out", "1")]));
         let run = std::process::Command::new("sh").args(["-c", script]).current_dir(place.path()).output();
         assert_eq!(run.expect("it runs").stdout, b"hi\n", "a script can be run by its path");
     }
