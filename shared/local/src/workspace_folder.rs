@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
+use dormouse_ports::{KEPT_APART, ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// The files of a folder. Links that lead out of it are not followed.
 #[derive(Debug)]
@@ -47,7 +47,9 @@ impl WorkspaceFolder {
                     walk.add(WorkspaceFile { path: relative, size: 0, version: None })?;
                 }
                 Some(metadata) if metadata.is_dir() => {
-                    if depth < walk.limits.depth {
+                    // There may be more than all definitions may be together.
+                    let is_kept_apart = entry.file_name().to_str().is_some_and(|name| KEPT_APART.contains(&name));
+                    if depth < walk.limits.depth && !is_kept_apart {
                         self.walk(&path, depth + 1, walk)?;
                     }
                 }
@@ -239,6 +241,21 @@ mod tests {
             assert!(matches!(refused, Err(WorkspaceError::InvalidPath(_))), "{outside}: {refused:?}");
         }
         assert!(matches!(folder.read("nothing", 100).await, Err(WorkspaceError::NotFound(_))));
+    }
+
+    #[tokio::test]
+    async fn what_a_version_control_keeps_takes_no_room_of_definitions() {
+        let place = tempfile::tempdir().expect("a folder");
+        let objects = place.path().join(".openharness/.git/objects");
+        fs::create_dir_all(&objects).expect("folders");
+        for number in 0..3 {
+            fs::write(objects.join(number.to_string()), "x").expect("a file");
+        }
+        fs::write(place.path().join(".openharness/settings.yaml"), "kind: chat").expect("a file");
+        let folder = WorkspaceFolder::open(place.path()).expect("it is there");
+        let limits = ListLimits { under: vec![".openharness".to_owned()], except: Vec::new(), files: 1, depth: 4 };
+        let listed = folder.list(&limits).await.expect("a list, however much is in there");
+        assert_eq!(listed[0].path, ".openharness/settings.yaml");
     }
 
     #[tokio::test]

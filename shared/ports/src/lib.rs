@@ -160,7 +160,7 @@ pub use subscription::{
 pub use template::{Lookup, Template, TextPiece, pieces};
 pub use text_files::{TextFile, TextFiles, TextFilesError};
 pub use unmarked::{RUN_MARK, Unmarked};
-pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
+pub use workspace::{KEPT_APART, ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object with keys that keep their order: the form in which state, payloads and metadata cross a port.
 pub use dormouse_json::Map;

@@ -2,6 +2,10 @@ use std::fmt;
 
 use async_trait::async_trait;
 
+/// Folders in which version controls, and archives of other systems, keep what is theirs: remotes with tokens, among others. No
+/// source has to look into them.
+pub const KEPT_APART: [&str; 4] = [".git", ".hg", ".svn", "__MACOSX"];
+
 /// Files of one bundle of definitions: a folder, or what was published of it.
 ///
 /// Paths are relative, with `/` between their parts, in UTF-8, without `.` and `..`; a source resolves no link that

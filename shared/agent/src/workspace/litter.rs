@@ -1,9 +1,9 @@
 //! Files that stand in the folders of a workspace, and that nobody means as a part of it.
 
+use dormouse_ports::KEPT_APART;
+
 use super::load::FileContent;
 
-/// What version controls and archives of other systems keep in folders of their own: remotes with tokens, among others.
-const FOLDERS: [&str; 4] = [".git", ".hg", ".svn", "__MACOSX"];
 /// What systems leave behind, in small letters.
 const NAMES: [&str; 3] = [".ds_store", "desktop.ini", "thumbs.db"];
 /// Beginnings of names: doubles of macOS, locks and copies of editors.
@@ -35,7 +35,7 @@ const EXAMPLES: [&str; 5] = ["dist", "example", "sample", "schema", "template"];
 /// True for a file that a system, an editor or a version control has left: it is not read, and not published.
 pub(super) fn is_litter(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
-    let is_kept_apart = path.split('/').any(|part| FOLDERS.contains(&part));
+    let is_kept_apart = path.split('/').any(|part| KEPT_APART.contains(&part));
     let begins = BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
     let ends = ENDINGS.iter().any(|ending| name.ends_with(ending));
     let is_unsaved = name.len() > 1 && name.starts_with('#') && name.ends_with('#');
