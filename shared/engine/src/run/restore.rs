@@ -30,7 +30,7 @@ pub(super) fn resumed(
         None => is_answer.then(|| Answered::with(&payload)),
     };
     let payload = if is_answer { answer::placed(paused, payload)? } else { payload };
-    let (mut paused, payload) = answered_before(graph, (paused, alone), payload)?;
+    let (mut paused, payload) = answered_before(graph, paused, alone, payload)?;
     let payload = resolution.mark(payload);
     paused.answered = answered;
     paused.resolution = Some(resolution);
@@ -51,7 +51,8 @@ pub(super) fn resumed(
 /// migrations are given the state with it, as if it had come before the new version.
 fn answered_before(
     graph: &CompiledGraph,
-    (paused, alone): (&PausedInvocation, PausedInvocation),
+    paused: &PausedInvocation,
+    alone: PausedInvocation,
     payload: Map,
 ) -> Result<(PausedInvocation, Map), EngineError> {
     if paused.schema_version == graph.schema().version() {
