@@ -3,12 +3,16 @@
 //! The deciding parts are the real ones: the routes, the harness and the engine. In place of AWS stand a store, a bus
 //! and a scheduler in memory, which call the routes as AWS calls the functions.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_harness::{Callback, DescriptorWakes, SIGNAL, Transmission, TurnError, TurnOutcome, WORK};
+use dormouse_harness::{Bucket, Callback, DescriptorWakes, SIGNAL, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
     Server, TriggerError,
@@ -25,6 +29,13 @@ use tokio::runtime::Runtime;
 /// Most deadlines that may fall due in one [`TestBed::pass`]: an agent that is suspended until a time that is over
 /// would never end.
 const MOST_WAKES: usize = 10_000;
+
+/// Time after which a wake-up is tried again that failed for a reason that may pass; the longest one, to which it doubles.
+const AGAIN: Duration = Duration::from_secs(60);
+const LATER: Duration = Duration::from_secs(60 * 60);
+
+/// Wake-ups that failed: when each is tried again, and after how much time.
+type Failed = BTreeMap<InvocationId, (Timestamp, Duration)>;
 
 /// A world in memory in which agents run. Its methods need no async runtime, and panic with a sentence where a test
 /// cannot go on.
@@ -325,26 +336,38 @@ impl TestBed {
         self.clock.now()
     }
 
-    /// Lets `time` pass; everything that falls due meanwhile happens at its time.
+    /// Lets `time` pass; everything that falls due meanwhile happens at its time. What cannot go on then, since a node fails, is
+    /// printed with the output of the test and tried again later.
     ///
     /// # Panics
     /// If the agents never come to rest.
     #[track_caller]
     pub fn pass(&mut self, time: Duration) {
         let end = self.now() + time;
+        let mut again = Failed::new();
         for _ in 0..MOST_WAKES {
-            let Some((row, due_at)) = self.next_due().filter(|(_, due_at)| *due_at <= end) else {
+            let Some((row, at)) = self.next_due(&again).filter(|(_, at)| *at <= end) else {
                 self.advance_to(end);
                 return;
             };
-            self.advance_to(due_at);
-            // The answer is for the log of a scheduler: a deadline that fails its invocation is an error there.
-            let _ = self.runtime.block_on(self.server.app().harness().turn(Transmission::due(
-                row.invocation_id,
-                row.generation,
-                Some(due_at),
-            )));
+            self.advance_to(at);
+            let PendingRow { invocation_id, generation, due_at, .. } = row;
+            let due = Transmission::due(invocation_id.clone(), generation, due_at);
+            let turn = self.runtime.block_on(self.server.app().harness().turn(due));
             self.settle();
+            // Other errors are for the log of a scheduler: so is a deadline that fails its invocation.
+            if let TurnOutcome::Errored(error) = turn.outcome
+                && error.bucket == Bucket::RetryableTransient
+            {
+                let wait = match again.get(&invocation_id) {
+                    Some((_, before)) => LATER.min(*before * 2),
+                    None => {
+                        self.failed(&invocation_id, &error);
+                        AGAIN
+                    }
+                };
+                again.insert(invocation_id, (self.now() + wait, wait));
+            }
         }
         panic!("{MOST_WAKES} deadlines fell due, and there are more: does an agent wait for a time that is over?");
     }
@@ -382,8 +405,8 @@ impl TestBed {
         self.clock.advance(Duration::try_from(step).unwrap_or_default());
     }
 
-    /// The row that falls due next, and when.
-    fn next_due(&self) -> Option<(PendingRow, Timestamp)> {
+    /// The row that falls due next, and when: those in `again` not before then.
+    fn next_due(&self, again: &Failed) -> Option<(PendingRow, Timestamp)> {
         let all = async {
             let mut rows = Vec::new();
             let mut cursor = None;
@@ -397,8 +420,12 @@ impl TestBed {
                 }
             }
         };
-        let due = self.runtime.block_on(all).into_iter().filter_map(|row| row.due_at.map(|due_at| (row, due_at)));
-        due.min_by_key(|(_, due_at)| *due_at)
+        let due = self.runtime.block_on(all).into_iter().filter_map(|row| {
+            let due_at = row.due_at?;
+            let at = again.get(&row.invocation_id).map_or(due_at, |(at, _)| due_at.max(*at));
+            Some((row, at))
+        });
+        due.min_by_key(|(_, at)| *at)
     }
 
     /// Delivers what was published, until nothing new is.
@@ -426,6 +453,13 @@ impl TestBed {
                 }
             }
         }
+    }
+
+    /// An error with which an invocation sleeps on is printed with the output of the test.
+    #[expect(clippy::print_stderr, reason = "a test shows it when it fails")]
+    fn failed(&self, id: &InvocationId, error: &TurnError) {
+        let TurnError { category, message, .. } = error;
+        eprintln!("{}: {id} could not go on, and is tried again later: {category}: {message}", self.now());
     }
 
     /// An error for which AWS would put the event into a queue is printed with the output of the test.
@@ -466,68 +500,4 @@ fn matches(pattern: &Map, event: &Value) -> bool {
         panic!("the event pattern {pattern} cannot be matched here: {error}");
     }
     matcher.matches_for_event(event.to_string().as_bytes()).is_ok_and(|found| !found.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::{Answer, END, Graph, Rule, Wait};
-
-    crate::state! {
-        #[derive(Clone, Debug, Default)]
-        struct Order {
-            item: String,
-            paid: bool,
-        }
-    }
-
-    /// Waits for the signal `paid-ITEM`, and counts in `withdrawn` what is canceled.
-    fn orders(withdrawn: Arc<AtomicUsize>) -> Agents {
-        Agents::new().graph(move |_| {
-            let withdrawn = withdrawn.clone();
-            Graph::<Order>::new("order")
-                .inputs(Order::item)
-                .entry("pay")
-                .wait("pay", |order| {
-                    let answer = Answer::new().required(Order::paid, Rule::boolean());
-                    Ok(Wait::signal(format!("paid-{}", order.item), answer))
-                })
-                .edge("pay", END)
-                .on_cancel(move |_| {
-                    let withdrawn = withdrawn.clone();
-                    async move {
-                        withdrawn.fetch_add(1, Ordering::Relaxed);
-                    }
-                })
-                .compile()
-        })
-    }
-
-    #[test]
-    fn a_signal_may_come_before_its_wait_and_behind_it_and_must_fit() {
-        let mut bed = TestBed::new(&orders(Arc::default()));
-        bed.signal("paid-lamp", json!({ "paid": true })).unwrap();
-        let lamp = bed.start("order", json!({ "item": "lamp" }));
-        assert_eq!(bed.status(&lamp).completed()["paid"], true);
-        let chair = bed.start("order", json!({ "item": "chair" }));
-        assert!(bed.signal("paid-chair", json!({ "payed": true })).is_err());
-        assert!(bed.status(&chair).is_asleep());
-        bed.signal("paid-chair", json!({ "paid": true })).unwrap();
-        assert_eq!(bed.status(&chair).completed()["paid"], true);
-        let again = bed.signal("paid-chair", json!({ "paid": false })).unwrap_err();
-        assert_eq!(again.category, "conflict", "{again}");
-    }
-
-    #[test]
-    fn what_is_canceled_has_failed_and_is_undone() {
-        let withdrawn = Arc::new(AtomicUsize::new(0));
-        let mut bed = TestBed::new(&orders(withdrawn.clone()));
-        let lamp = bed.start("order", json!({ "item": "lamp" }));
-        bed.cancel(&lamp).unwrap();
-        assert_eq!(bed.status(&lamp).failed().category, "invocation_canceled");
-        assert!(bed.answer(&lamp, json!({ "paid": true })).is_err());
-        assert_eq!(withdrawn.load(Ordering::Relaxed), 1);
-    }
 }

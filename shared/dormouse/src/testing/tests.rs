@@ -1,0 +1,110 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::{Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Wait, invocation_id};
+
+crate::state! {
+    #[derive(Clone, Debug, Default)]
+    struct Order {
+        item: String,
+        paid: bool,
+    }
+}
+
+/// Waits for the signal `paid-ITEM`, and counts in `withdrawn` what is canceled.
+fn orders(withdrawn: Arc<AtomicUsize>) -> Agents {
+    Agents::new().graph(move |_| {
+        let withdrawn = withdrawn.clone();
+        Graph::<Order>::new("order")
+            .inputs(Order::item)
+            .entry("pay")
+            .wait("pay", |order| {
+                let answer = Answer::new().required(Order::paid, Rule::boolean());
+                Ok(Wait::signal(format!("paid-{}", order.item), answer))
+            })
+            .edge("pay", END)
+            .on_cancel(move |_| {
+                let withdrawn = withdrawn.clone();
+                async move {
+                    withdrawn.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+            .compile()
+    })
+}
+
+#[test]
+fn a_signal_may_come_before_its_wait_and_behind_it_and_must_fit() {
+    let mut bed = TestBed::new(&orders(Arc::default()));
+    bed.signal("paid-lamp", json!({ "paid": true })).unwrap();
+    let lamp = bed.start("order", json!({ "item": "lamp" }));
+    assert_eq!(bed.status(&lamp).completed()["paid"], true);
+    let chair = bed.start("order", json!({ "item": "chair" }));
+    assert!(bed.signal("paid-chair", json!({ "payed": true })).is_err());
+    assert!(bed.status(&chair).is_asleep());
+    bed.signal("paid-chair", json!({ "paid": true })).unwrap();
+    assert_eq!(bed.status(&chair).completed()["paid"], true);
+    let again = bed.signal("paid-chair", json!({ "paid": false })).unwrap_err();
+    assert_eq!(again.category, "conflict", "{again}");
+}
+
+/// Sleeps for a day, and then needs a service that is away for the first hour of that day.
+fn away(outside: &Outside) -> Result<CompiledGraph, EngineError> {
+    let clock = outside.clock.clone();
+    let back = clock.now() + Duration::from_secs(25 * 60 * 60);
+    Graph::<Order>::new("away")
+        .entry("sleep")
+        .wait("sleep", |_| Ok(Wait::sleep(format!("sleep-{}", invocation_id()?), Delay::days(1))))
+        .node("pay", move |()| {
+            let is_back = clock.now() >= back;
+            async move {
+                match is_back {
+                    true => Ok(Order::paid.set(true)),
+                    false => Err(NodeError::new("away").with_category(Category::ProviderUnavailable)),
+                }
+            }
+        })
+        .edge("sleep", "pay")
+        .edge("pay", END)
+        .compile()
+}
+
+#[test]
+fn what_fails_for_a_while_is_tried_again_until_it_does_not() {
+    let mut bed = TestBed::new(&Agents::new().graph(away));
+    let failing = bed.start("away", json!({}));
+    bed.pass(Duration::from_secs(24 * 60 * 60 + 60));
+    assert!(bed.status(&failing).is_asleep(), "it waits to be tried again");
+    bed.pass_days(1);
+    assert_eq!(bed.status(&failing).completed()["paid"], true);
+}
+
+#[test]
+fn a_node_that_always_fails_holds_no_other_deadline_up() {
+    let broken = |_: &Outside| {
+        Graph::<Order>::new("broken")
+            .entry("sleep")
+            .wait("sleep", |_| Ok(Wait::sleep(format!("sleep-{}", invocation_id()?), Delay::days(1))))
+            .node("pay", async |()| Err(NodeError::new("a mistake")))
+            .edge("sleep", "pay")
+            .edge("pay", END)
+            .compile()
+    };
+    let mut bed = TestBed::new(&Agents::new().graph(broken).graph(away));
+    let broken = bed.start("broken", json!({}));
+    let away = bed.start("away", json!({}));
+    bed.pass_days(30);
+    assert!(bed.status(&broken).is_asleep());
+    assert_eq!(bed.status(&away).completed()["paid"], true);
+}
+
+#[test]
+fn what_is_canceled_has_failed_and_is_undone() {
+    let withdrawn = Arc::new(AtomicUsize::new(0));
+    let mut bed = TestBed::new(&orders(withdrawn.clone()));
+    let lamp = bed.start("order", json!({ "item": "lamp" }));
+    bed.cancel(&lamp).unwrap();
+    assert_eq!(bed.status(&lamp).failed().category, "invocation_canceled");
+    assert!(bed.answer(&lamp, json!({ "paid": true })).is_err());
+    assert_eq!(withdrawn.load(Ordering::Relaxed), 1);
+}
