@@ -377,6 +377,9 @@ fn answers<A>(
                 "a plain yes or no sets field `{field}`, which the answer may not set: name it in the `Answer`"
             ));
         }
+        for (word, fields) in [("yes", &approved), ("no", &denied)] {
+            answer.admits(fields).map_err(|reason| format!("a plain {word} would be refused: {reason}"))?;
+        }
         named.insert("approved".to_owned(), approved.into());
         named.insert("denied".to_owned(), denied.into());
     }
@@ -639,6 +642,14 @@ mod tests {
             (
                 refused(plain().answers(Order::amount.set(1), Order::amount.set(0)).descriptor()),
                 "a plain yes or no sets field `amount`, which the answer may not set: name it in the `Answer`",
+            ),
+            (
+                refused(
+                    Wait::signal("s", Answer::new().required(Order::amount, Rule::between(1, 9)))
+                        .answers(Order::amount.set(1), Order::amount.set(0))
+                        .descriptor(),
+                ),
+                "a plain no would be refused: field `amount` must be at least 1, not 0; accepted are `amount` (an integer)",
             ),
             (
                 refused(Wait::signal("s", Answer::new().required(Order::amount, Rule::between(2, 1))).descriptor()),

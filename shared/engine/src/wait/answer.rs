@@ -1,7 +1,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use dormouse_ports::Map;
+use dormouse_ports::{AnswerRule, Map, SignalDescriptor};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -54,6 +54,16 @@ impl<A> Answer<A> {
     /// True if it may set `field`.
     pub(super) fn sets(&self, field: &str) -> bool {
         self.is_open || self.properties.contains_key(field)
+    }
+
+    /// Checks that `fields` fit the rules. Others may be missing, also those that are required.
+    pub(super) fn admits(&self, fields: &Map) -> Result<(), String> {
+        if self.is_open || fields.is_empty() {
+            return Ok(());
+        }
+        let accepts = json!({ "type": "object", "properties": self.properties });
+        let rule = AnswerRule::of(&SignalDescriptor::new("").with("accepts", accepts))?;
+        rule.admit(fields.clone()).map(drop)
     }
 
     /// The JSON Schema; none for an answer that may set everything.
