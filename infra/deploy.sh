@@ -489,6 +489,15 @@ esac
 aws cloudformation describe-stacks --stack-name "$stack" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' --output text
 look
+# CloudFormation leaves them as it finds them.
+stopped=()
+for function in inbound signal wakeup sweep; do
+    most=$(aws lambda get-function-concurrency --function-name "$stack-$function" --query ReservedConcurrentExecutions --output text 2>/dev/null) ||
+        most=''
+    [ "$most" != 0 ] || stopped+=("$stack-$function")
+done
+[ "${#stopped[@]}" -eq 0 ] ||
+    say "STOPPED, as restore.sh stop left them: ${stopped[*]}. STAGE=$STAGE infra/restore.sh start lets them run again"
 [ -n "$(standing AlarmEmail)$(standing AlarmTopicArn)" ] || say "nobody is told of alarms: ALARM_EMAIL or ALARM_TOPIC_ARN says who is"
 if [ "$store" = secrets-manager ]; then
     say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \

@@ -167,6 +167,8 @@ if command == "lambda get-account-settings":
 if command == "lambda put-function-concurrency":
     account["concurrency"][option("--function-name")] = int(option("--reserved-concurrent-executions"))
     end()
+if command == "lambda get-function-concurrency":
+    end({"ReservedConcurrentExecutions": account["concurrency"].get(option("--function-name"))})
 if command == "lambda delete-function-concurrency":
     account["concurrency"].pop(option("--function-name"), None)
     end()

@@ -379,6 +379,15 @@ class Deployment(Scripts):
         self.goes(account.deploy(WORKSPACES="desk"))
         self.assertNotIn("VersionDays", account.parameters)
 
+    def test_functions_that_are_stopped_stay_so_and_it_is_said(self):
+        account = self.deployed()
+        self.goes(account.run("restore.sh", "stop"))
+        self.assertIn("STOPPED, as restore.sh stop left them: dormouse-dev-inbound dormouse-dev-sweep.", self.goes(account.deploy()))
+        self.goes(account.run("restore.sh", "start"))
+        self.assertNotIn("STOPPED", self.goes(account.deploy()))
+        account.now(fails=["lambda get-function-concurrency"])
+        self.assertNotIn("STOPPED", self.goes(account.deploy()))
+
     def test_who_is_told_of_alarms_is_asked_for_until_somebody_is(self):
         account = self.account()
         self.assertIn("nobody is told of alarms", self.goes(account.deploy()))
