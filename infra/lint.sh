@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the template and the scripts beside it with pinned linters. A suppression stands beside what it is about, with
-# its reason, and is of a rule that there is.
+# Checks the template, the scripts beside it and those of CI and of the tests, with pinned linters. A suppression stands beside
+# what it is about, with its reason, and is of a rule that there is.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -13,7 +13,7 @@ known=$("$tools/checkov" --list --framework cloudformation 2>/dev/null)
 grep -oE 'CKV2?_[A-Z]+_[0-9]+' template.yaml | sort -u | while read -r rule; do
     grep -qE "\\b$rule\\b" <<<"$known" || { echo "template.yaml suppresses $rule, and there is no such rule" >&2; exit 1; }
 done
-"$tools/shellcheck" -x -P SCRIPTDIR ./*.sh ../functions/*.sh ../shared/cli/src/new/infra/build.sh ../tests/aws/*.sh ../tests/api/*.sh ../tests/arm64/*.sh
+"$tools/shellcheck" -x -P SCRIPTDIR ./*.sh ../.ci/run ../functions/*.sh ../shared/cli/src/new/infra/build.sh ../tests/*/*.sh
 "$tools/python" -B check/template.py
 "$tools/python" -B check/scripts.py
 # What others deploy with is made of the template, and is what their tools take.
