@@ -53,6 +53,9 @@ async fn main() -> Result<ExitCode, String> {
     }
     if let Some(filter) = &arguments.filter {
         cases.retain(|case| case.id.contains(filter));
+        if cases.is_empty() {
+            return Err(format!("no case has `{filter}` in its name"));
+        }
     }
     let mut out = std::io::stdout().lock();
     let written = |error: std::io::Error| error.to_string();

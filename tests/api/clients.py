@@ -376,6 +376,9 @@ TESTS = [
 
 
 async def main():
+    unknown = set(sys.argv[1:]) - {test.__name__ for test in TESTS}
+    if unknown:
+        sys.exit(f"there is no test {', '.join(sorted(unknown))}")
     for test in TESTS:
         if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
             continue
