@@ -26,8 +26,14 @@ struct Logging {
 
 impl Logging {
     async fn start(name: &str, store: &str, log: &File) -> Self {
+        Self::with(name, store, log, &[]).await
+    }
+
+    /// The same with these variables beside the others.
+    async fn with(name: &str, store: &str, log: &File, variables: &[(&str, &str)]) -> Self {
         let api = RuntimeApi::start(Duration::from_secs(30)).await;
         let mut command = api.function(&lambda::function_binary(name), store);
+        command.envs(variables.iter().copied());
         let process = command.env("DORMOUSE_LOG", "info").stdout(log.try_clone().unwrap()).spawn().unwrap();
         Self { api, process }
     }
@@ -81,13 +87,56 @@ async fn patterns_count_the_lines_that_the_functions_write() {
     let each = text.len() / EVENTS;
     println!("{each} bytes of log for each of {EVENTS} events");
     assert!(each < MOST_LOG, "{each} bytes of log for each event, and {MOST_LOG} are the most\n{text}");
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    counts_as(
+        &text,
+        &[
+            ("TurnsMetric", 5),
+            ("SuspendsMetric", 1),
+            ("ResumesMetric", 1),
+            ("ErrorsMetric", 1),
+            ("TerminatedMetric", 0),
+            ("SweepsMetric", 1),
+            ("LatestWakeupMetric", 2),
+            ("OldestPauseMetric", 1),
+            ("ExpiredClaimsMetric", 1),
+            ("NotBegunMetric", 1),
+            ("OrphanTimersMetric", 1),
+            ("SweepFailuresMetric", 1),
+            ("UnclaimedSignalsMetric", 1),
+        ],
+    );
+}
+
+/// An alarm rings for what only a person can repair: here a graph that runs further than the deployment lets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_only_a_person_can_repair_is_counted_as_one() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
+    ensure_table(&store.client(), "dormouse").await.unwrap();
+    let endpoint = open_door(&store).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = File::options().create(true).append(true).open(&path).unwrap();
+    let inbound = Logging::with("dormouse-inbound", &endpoint, &log, &[("DORMOUSE_LIMIT_NODES", "1")]).await;
+    // The first node sees that it is much, and the next one would ask.
+    let large = json!({ "state": { "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" } });
+    let ended = inbound.post("/graphs/expense-approval/turns", &large).await;
+    assert_eq!(ended["error"]["category"], "limit_exceeded", "{ended}");
+    drop(inbound);
+    let text = std::fs::read_to_string(&path).unwrap();
+    counts_as(&text, &[("TurnsMetric", 1), ("ErrorsMetric", 1), ("TerminatedMetric", 1), ("SuspendsMetric", 0)]);
+}
+
+/// Checks how many lines of `log` each of these metrics counts, and that they have what it wants of them.
+fn counts_as(log: &str, expected: &[(&str, usize)]) {
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let template = Template::read();
-    let counted = |name: &str| {
+    for (name, count) in expected {
         let properties = &template.resource(name)["Properties"];
-        let found = lines.iter().filter(|line| matches(properties["FilterPattern"].as_str().unwrap(), line));
+        let pattern = properties["FilterPattern"].as_str().unwrap();
+        let found: Vec<&Value> = lines.iter().filter(|line| matches(pattern, line)).collect();
         let transformation = &properties["MetricTransformations"][0];
-        for line in found.clone() {
+        for line in &found {
             // A value or dimension that the line does not have would count nothing.
             let dimensions = transformation["Dimensions"].as_array().into_iter().flatten();
             for wanted in dimensions.map(|one| &one["Value"]).chain([&transformation["MetricValue"]]) {
@@ -95,25 +144,7 @@ async fn patterns_count_the_lines_that_the_functions_write() {
                 assert!(wanted == "1" || !field(line, wanted).is_null(), "{name} wants {wanted} of {line}");
             }
         }
-        found.count()
-    };
-    let expected = [
-        ("TurnsMetric", 5),
-        ("SuspendsMetric", 1),
-        ("ResumesMetric", 1),
-        ("ErrorsMetric", 1),
-        ("TerminatedMetric", 0),
-        ("SweepsMetric", 1),
-        ("LatestWakeupMetric", 2),
-        ("OldestPauseMetric", 1),
-        ("ExpiredClaimsMetric", 1),
-        ("NotBegunMetric", 1),
-        ("OrphanTimersMetric", 1),
-        ("SweepFailuresMetric", 1),
-        ("UnclaimedSignalsMetric", 1),
-    ];
-    for (name, count) in expected {
-        assert_eq!(counted(name), count, "{name} of:\n{text}");
+        assert_eq!(found.len(), *count, "{name} of:\n{log}");
     }
 }
 
