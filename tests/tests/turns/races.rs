@@ -14,7 +14,7 @@ use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Map, Sessions,
-    SignalId, SignalRecord, Signals, StoreError, TurnStore,
+    SignalId, SignalRecord, Signals, StoreError, TurnStore, limits,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, map};
@@ -22,6 +22,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 state! {
     #[derive(Clone, Debug, Default)]
@@ -154,6 +155,52 @@ async fn of_turns_that_name_one_id_one_runs_and_the_others_hear_what_came_of_it(
         let repeated: Vec<bool> = turns.into_iter().map(|turn| repeated(turn.outcome)).collect();
         assert_eq!(repeated, [false, true, true, true, true, true, true, true], "{session:?} {sleeps}");
         assert_eq!(runs.load(Ordering::SeqCst), 1, "{session:?} {sleeps}");
+    }
+}
+
+/// Behind the end of a line a turn is refused at once and told when to come again, and those in line are served: they are
+/// repetitions of one request, or others of its session.
+#[tokio::test]
+async fn behind_the_end_of_a_line_a_turn_is_refused_and_nothing_of_it_is_done() {
+    for (repeats, category) in [(true, Category::ResumeInProgress), (false, Category::SessionBusy)] {
+        let stage = Stage::default();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new(Semaphore::new(0));
+        let (counted, closed) = (runs.clone(), gate.clone());
+        let graph = Graph::<Work>::new("counted")
+            .entry("count")
+            .node("count", move |()| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let closed = closed.clone();
+                async move {
+                    drop(closed.acquire().await);
+                    Ok(Update::none())
+                }
+            })
+            .edge("count", END);
+        let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())]);
+        let turn = |number: usize| {
+            let id = if repeats { "i".to_owned() } else { format!("i-{number}") };
+            let turn = begin("counted", &id, Some("s"));
+            harness.turn(turn)
+        };
+        let turns = futures::future::join_all((0..limits::SESSION_LINE + 3).map(turn));
+        let opens = async {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            gate.add_permits(1);
+        };
+        let (turns, ()) = futures::join!(turns, opens);
+        let (served, refused) = turns.split_at(1 + limits::SESSION_LINE);
+        assert!(served.iter().all(|turn| matches!(turn.outcome, TurnOutcome::Completed(_))), "{served:?}");
+        assert_eq!(runs.load(Ordering::SeqCst), if repeats { 1 } else { served.len() }, "{category}");
+        for turn in refused {
+            let TurnOutcome::Errored(error) = &turn.outcome else { panic!("{category}: {turn:?}") };
+            assert_eq!((&error.category, error.bucket), (&category, Bucket::RetryableTransient));
+            assert!(error.retry_after.is_some_and(|seconds| seconds > 0), "{category}: {error:?}");
+            assert_eq!(error.payload()["retry_safe"], true, "{category}");
+        }
     }
 }
 
