@@ -128,6 +128,28 @@ fn more_agents_than_may_be_asked_at_a_time_are_refused_to_the_model() {
     assert_eq!(scout.calls(), 2);
 }
 
+#[test]
+fn a_run_asks_only_so_many_agents_in_all() {
+    // As many in a step as are made of one, again and again.
+    let lead = ScriptedModel::new(|request| {
+        let heard = results(request);
+        if heard.len() >= 75 {
+            let found = heard.iter().filter(|text| text.starts_with("found for look")).count();
+            return Ok(says(&format!("{found} answered, and at last: {}", heard[74])));
+        }
+        let ids: Vec<String> = (heard.len()..heard.len() + 25).map(|at| format!("c{at}")).collect();
+        let prompt = |id: &String| json!({ "prompt": format!("look {id}") });
+        let asked: Vec<(&str, &str, Value)> = ids.iter().map(|id| (id.as_str(), "SubAgent", prompt(id))).collect();
+        Ok(calls(&asked))
+    });
+    let scout = answers();
+    let mut bed = bed(&lead, &scout, |parts| parts.agent.policy.max_concurrent_subagents = Some(25));
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    assert!(answer.starts_with("64 answered, and at last: error: a run asks at most 64 agents"), "{answer}");
+    assert_eq!((lead.calls(), scout.calls()), (4, 64));
+}
+
 /// Runs agents, but for the first one, which is not begun, and the second, of which is not told how it stands.
 #[derive(Debug)]
 struct Flaky {
