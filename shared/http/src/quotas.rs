@@ -99,3 +99,53 @@ fn access<F: Fn(&str) -> Option<String>>(variables: &mut Variables<F>) -> Access
     let days = variables.number("DORMOUSE_AUDIT_DAYS", 0_i64, 0..=3_660);
     AccessPolicy { rates, audit: (days > 0).then(|| SignedDuration::from_hours(24 * days)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, value: &str) -> Quotas {
+        let given = |asked: &str| (asked == name).then(|| value.to_owned());
+        Quotas::from_variables(given).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// What it makes of the usual limits is all that is different.
+    #[test]
+    fn each_variable_sets_its_own_limit_and_no_other() {
+        type Change = fn(&mut Quotas);
+        let changes: [(&str, &str, Change); 16] = [
+            ("DORMOUSE_LIMIT_BODY", "7", |quotas| quotas.limits.body = 7),
+            ("DORMOUSE_LIMIT_SIGNAL_PAYLOAD", "7", |quotas| quotas.limits.signal_payload = 7),
+            ("DORMOUSE_LIMIT_EARLY_SIGNALS", "7", |quotas| quotas.limits.early_signals = Some(Duration::from_secs(7))),
+            ("DORMOUSE_LIMIT_EARLY_SIGNALS", "0", |quotas| quotas.limits.early_signals = None),
+            ("DORMOUSE_LIMIT_STATE", "7", |quotas| quotas.invocation.state = 7),
+            ("DORMOUSE_LIMIT_PAUSES", "7", |quotas| quotas.invocation.pauses = 7),
+            ("DORMOUSE_LIMIT_SELF_WAKES", "7", |quotas| quotas.invocation.self_wakes = 7),
+            ("DORMOUSE_LIMIT_NODES", "7", |quotas| quotas.invocation.nodes = 7),
+            ("DORMOUSE_LIMIT_ATTEMPTS", "7", |quotas| quotas.limits.attempts = 7),
+            ("DORMOUSE_LIMIT_ADDRESS", "77", |quotas| quotas.limits.address = Duration::from_secs(77)),
+            ("DORMOUSE_LIMIT_PATTERN_RULES", "7", |quotas| quotas.limits.rules.most = 7),
+            ("DORMOUSE_KEY_RATE", "7", |quotas| quotas.access.rates.key = Some(7)),
+            ("DORMOUSE_TENANT_RATE", "7", |quotas| quotas.access.rates.tenant = Some(7)),
+            ("DORMOUSE_STREAMS_OF_TENANT", "7", |quotas| quotas.streams_of_tenant = Some(7)),
+            ("DORMOUSE_SIGNALS_OF_TENANTS", "enabled", |quotas| quotas.limits.signals_of_tenants = true),
+            ("DORMOUSE_AUDIT_DAYS", "7", |quotas| quotas.access.audit = Some(SignedDuration::from_hours(7 * 24))),
+        ];
+        let usual = with("", "");
+        assert_eq!((&usual.limits, usual.invocation), (&Limits::default(), InvocationLimits::default()));
+        for (name, value, change) in changes {
+            let mut expected = usual.clone();
+            change(&mut expected);
+            assert_ne!(expected, usual, "{name}: it changes something");
+            assert_eq!(with(name, value), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_zero_switches_off_what_is_off_without_a_word() {
+        let off = ["DORMOUSE_KEY_RATE", "DORMOUSE_TENANT_RATE", "DORMOUSE_STREAMS_OF_TENANT", "DORMOUSE_AUDIT_DAYS"];
+        for name in off {
+            assert_eq!(with(name, "0"), with("", ""), "{name}");
+        }
+    }
+}
