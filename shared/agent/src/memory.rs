@@ -144,6 +144,16 @@ mod tests {
     }
 
     #[test]
+    fn a_session_has_only_so_many_notes() {
+        let mut notes = Map::new();
+        let kept = (0..60).filter(|number| remember(&mut notes, &number.to_string(), "short")).count();
+        assert_eq!(kept, 50);
+        assert!(remember(&mut notes, "7", "another text"), "a note of the same name is no other one");
+        assert!(remember(&mut notes, "8", "") && remember(&mut notes, "59", "short"), "there is room again");
+        assert!(!remember(&mut notes, "8", "short"));
+    }
+
+    #[test]
     fn nobody_is_asked_for_a_note() {
         let specs = futures::executor::block_on(SessionMemory.list()).expect("a list");
         assert!(specs.iter().all(|spec| spec.effect == Effect::Safe && !spec.annotations.may_change()), "{specs:?}");
