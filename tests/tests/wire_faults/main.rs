@@ -125,24 +125,27 @@ impl Bench {
     }
 
     async fn run(&self, plan: Plan) {
+        let is_story = |name: &&str| STORIES.iter().any(|story| story.name == *name);
+        assert!(BRIEF.iter().all(is_story), "a story of each fault is none that there is");
+        let mut met = 0;
         for story in &STORIES {
             match &plan {
                 Plan::One(_) if !BRIEF.contains(&story.name) => {}
                 Plan::One(fault) => {
                     let struck = self.tell(story, 1, &fault.everywhere()).await;
                     assert!(struck.iter().sum::<u64>() >= 2, "{}: two requests at least are broken", story.name);
+                    met += struck.iter().sum::<u64>();
                 }
                 Plan::Chance(rounds) => {
                     let rules: Vec<_> = FAULTS.iter().flat_map(|fault| fault.by_chance(CHANCE)).collect();
                     for _ in 0..*rounds {
-                        self.tell(story, PATIENT, &rules).await;
+                        met += self.tell(story, PATIENT, &rules).await.iter().sum::<u64>();
                     }
                 }
-                Plan::Rules(rules) => {
-                    self.tell(story, PATIENT, rules).await;
-                }
+                Plan::Rules(rules) => met += self.tell(story, PATIENT, rules).await.iter().sum::<u64>(),
             }
         }
+        assert!(met > 0, "no request of any story met a fault: nothing was tried");
     }
 
     /// Tells `story` on a table of its own, and checks its end. How often each of the rules has struck.
