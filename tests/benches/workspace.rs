@@ -1,12 +1,13 @@
 //! What it takes to load a large workspace: [`AGENTS`] agents, [`SKILLS`] skills with a file beside each, [`ACTIONS`] actions.
 //!
 //! Run with `make bench-workspace`. A file that did not change is not read again: more reads than files that changed are an
-//! error. What is read lies in the cache of the machine.
+//! error, and so is a goal that is missed. What is read lies in the cache of the machine.
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
 use std::fs;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ impl WorkspaceSource for Counted {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() {
+async fn main() -> ExitCode {
     let place = tempfile::tempdir().expect("a folder");
     let files = written(place.path());
     let source =
@@ -79,11 +80,10 @@ async fn main() {
         load(&known.read(&source).await.expect("files"), &platform)
     })
     .await;
-    println!(
-        "goal: loaded within {} ms where nothing changed: {}",
-        GOAL.as_millis(),
-        if warm <= GOAL { "met" } else { "missed" }
-    );
+    let is_met = warm <= GOAL;
+    let verdict = if is_met { "met" } else { "missed" };
+    println!("goal: loaded within {} ms where nothing changed: {verdict}", GOAL.as_millis());
+    if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Does `work` some times, prints how many files were read and the time of the fastest, and gives its last result.
