@@ -110,7 +110,7 @@ impl CaseSpec {
         let checkpoints = CheckpointSpec::read(&mut case)?;
         sessions.faults = sessions.faults.or(checkpoints.faults.clone());
         let tick = case.nested("clock_stub")?.map(clock_tick).transpose()?;
-        let runs = usize::try_from(case.integer("run_count")?.unwrap_or(1)).unwrap_or(1);
+        let runs = runs(case.integer("run_count")?.unwrap_or(1))?;
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
@@ -170,6 +170,12 @@ impl CaseSpec {
         }
         unchecked
     }
+}
+
+/// A case that never ran would do whatever its fixture expects.
+fn runs(count: i64) -> Result<usize, Failure> {
+    let runs = usize::try_from(count).ok().filter(|runs| *runs > 0);
+    runs.ok_or_else(|| Failure::invalid(format!("run_count must be 1 or more, not {count}")))
 }
 
 fn clock_tick(mut stub: Directives<'_>) -> Result<Duration, Failure> {
@@ -275,7 +281,9 @@ fn plan(case: &mut Directives<'_>) -> Result<(Plan, Expectations<Evidence>), Fai
 /// A first run, unless what it would leave behind is there already, and the run that goes on from it.
 fn resumed(first: Call, mut resume: Directives<'_>) -> Result<Vec<Call>, Failure> {
     let is_seeded = resume.flag("from_seeded_record")?.unwrap_or_default();
-    resume.flag("from_first_run")?;
+    if resume.flag("from_first_run")?.is_some_and(|from_first| from_first == is_seeded) {
+        return Err(Failure::invalid("a resume is either `from_first_run` or `from_seeded_record`"));
+    }
     let mut modified = Map::new();
     for key in ["resume_with_modified_items", "resume_with_modified_state"] {
         modified.extend(resume.mapping(key)?.cloned().unwrap_or_default());

@@ -96,6 +96,10 @@ fn cases(id: &str, mut document: Map) -> Vec<Case> {
         let spec = Err(Failure::invalid("`cases` must be a list"));
         return vec![Case { id: id.to_owned(), spec, source: document }];
     };
+    if listed.is_empty() {
+        let spec = Err(Failure::invalid("`cases` must list one case at least"));
+        return vec![Case { id: id.to_owned(), spec, source: document }];
+    }
     let case = |(index, case): (usize, Value)| {
         let name = case.get("name").and_then(Value::as_str).map_or_else(|| index.to_string(), str::to_owned);
         let Value::Object(own) = case else {
@@ -118,6 +122,21 @@ mod tests {
         let name = |path: &str| file_id(Path::new(path));
         assert_eq!(name("/spec/suspension/conformance/001-basic.yaml"), "suspension/001-basic");
         assert_eq!(name("/conformance/fixtures/harness-chat/own.yaml"), "harness-chat/own");
+    }
+
+    #[test]
+    fn a_case_of_which_nothing_would_run_is_no_valid_fixture() {
+        let graph = "nodes: {a: {update: {}}}\nentry: a\nedges: [{from: a, to: END}]\n";
+        for (text, told) in [
+            ("cases: []\n".to_owned(), "`cases` must list one case at least"),
+            ("mock_provider: {responses: []}\ncalls: []\n".to_owned(), "`calls` must list one call at least"),
+            (format!("{graph}run_count: 0\n"), "run_count must be 1 or more, not 0"),
+            (format!("{graph}resume: {{from_first_run: false}}\n"), "a resume is either"),
+        ] {
+            let failure = read("x/y", &text).remove(0).spec.err().expect("nothing would run").to_string();
+            assert!(failure.starts_with("fixture_schema_invalid: ") && failure.contains(told), "{failure}");
+        }
+        assert!(read("x/y", &format!("{graph}run_count: 1\n")).remove(0).spec.is_ok());
     }
 
     #[test]

@@ -235,7 +235,7 @@ fn calls(case: &mut Directives<'_>) -> Result<Vec<CallSpec>, Failure> {
         calls.push(CallSpec::read(&mut call, None)?);
         call.done()?;
     }
-    Ok(calls)
+    if calls.is_empty() { Err(Failure::invalid("`calls` must list one call at least")) } else { Ok(calls) }
 }
 
 fn identical(case: &mut Directives<'_>) -> Result<Vec<usize>, Failure> {
