@@ -132,8 +132,9 @@ async fn converse(
     };
     let mut person = Person { lines: InputLines::start(), questions };
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
-    let (failed, elsewhere) = (RefCell::default(), RefCell::default());
-    let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone(), failed, elsewhere };
+    let (failed, elsewhere, agents) = (RefCell::default(), RefCell::default(), RefCell::default());
+    let (name, shown) = (agent.to_owned(), screen.clone());
+    let mut talk = ChatSession { client, session, agent: name, screen: shown, failed, elsewhere, agents };
     let mut sent = talk.resume(&mut person).await?;
     let mut outcome = TalkOutcome::Fine;
     while let Sent::Ended(ended) = sent {
@@ -198,7 +199,14 @@ const LONGEST_REASON: usize = 300;
 const COMPACTED: &str = "vendor.dormouse.context_compacted";
 const KEPT: &str = "vendor.dormouse.context_kept";
 
-/// Field value of both, where somebody asked for it.
+/// The event about an agent that another one has asked, and the tool with which that is done.
+const AGENT_ASKED: &str = "vendor.dormouse.agent_asked";
+const SUB_AGENT: &str = "SubAgent";
+
+/// Time after which agents that were asked are looked at again: what they ask is told in no stream that is followed.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// Field value of the events about summaries, where somebody asked for one.
 const ASKED: &str = "asked";
 
 /// The person at the terminal: what they type, and what tools ask them in the midst of calls.
@@ -217,6 +225,8 @@ struct ChatSession {
     failed: RefCell<BTreeMap<String, String>>,
     /// What the task that is followed waits for elsewhere.
     elsewhere: RefCell<WaitElsewhere>,
+    /// The tasks of agents that the task that is followed has asked, and in turn these, as far as they may ask a person.
+    agents: RefCell<BTreeSet<String>>,
 }
 
 /// The wait of a task for tools that work elsewhere.
@@ -259,6 +269,8 @@ enum FollowedTask {
     Stopped,
     /// The person leaves while it sleeps.
     Left,
+    /// The person leaves while an agent that it has asked asks something.
+    Unanswered,
 }
 
 /// Where a task was left.
@@ -270,6 +282,8 @@ struct LeftOff {
     asked: Option<Map>,
     /// Its steps until then.
     told: ToldSteps,
+    /// The tasks of agents that it has asked.
+    agents: BTreeSet<String>,
     has_ended: bool,
 }
 
@@ -281,6 +295,9 @@ impl LeftOff {
         }
         self.after = event["id"].as_str().map(str::to_owned).or(self.after.take());
         let payload = &event["payload"];
+        if event["event"] == AGENT_ASKED {
+            self.agents.extend(payload["invocation_id"].as_str().map(str::to_owned));
+        }
         let is_moved = event["event"].as_str().is_some_and(|event| event.starts_with("task."));
         let status = payload["status"].as_str().filter(|_| is_moved).unwrap_or_default();
         let stays = self.asked.take().filter(|_| status != "WORKING");
@@ -344,7 +361,8 @@ impl ChatSession {
             }
             let id = task.envelope.id.as_str();
             let left = self.left_off(id).await?;
-            if let Some(request) = left.asked.as_ref().filter(|request| asks_nobody(request)) {
+            let is_elsewhere = |request: &&Map| asks_nobody(request) && !waits_for_agents(request);
+            if let Some(request) = left.asked.as_ref().filter(is_elsewhere) {
                 if let Some(waits) = waits_elsewhere(request) {
                     // It is not followed: what is typed here is for the conversation.
                     self.show_elsewhere(request, &waits);
@@ -379,8 +397,9 @@ impl ChatSession {
 
     /// Shows what comes of `task` behind where it was `left`, answers what it asked there and what it asks meanwhile.
     async fn attend(&self, task: &str, left: LeftOff, person: &mut Person) -> Result<Sent, TalkError> {
-        let LeftOff { mut after, mut asked, told, has_ended: _ } = left;
+        let LeftOff { mut after, mut asked, told, agents, has_ended: _ } = left;
         self.screen.follow(task, told);
+        *self.agents.borrow_mut() = agents;
         loop {
             let request = match asked.take() {
                 Some(request) => request,
@@ -392,6 +411,7 @@ impl ChatSession {
                     }
                     FollowedTask::Stopped => return self.stop(task).await,
                     FollowedTask::Left => return Ok(Sent::Asleep),
+                    FollowedTask::Unanswered => return Ok(Sent::Left),
                 },
             };
             match self.answer(task, &request, person).await? {
@@ -426,6 +446,13 @@ impl ChatSession {
                     interrupted?;
                     return Ok(FollowedTask::Stopped);
                 }
+                () = tokio::time::sleep(LOOKS_EVERY), if !self.agents.borrow().is_empty() => {
+                    match Box::pin(self.answer_agents(person)).await? {
+                        Answered::Done => {}
+                        Answered::Left => return Ok(FollowedTask::Unanswered),
+                        Answered::Stopped => return Ok(FollowedTask::Stopped),
+                    }
+                }
                 // What comes of the task is shown behind the answer.
                 Some(question) = person.questions.next() => {
                     if question.answered(&self.screen, &mut person.lines).await?.is_break() {
@@ -434,6 +461,34 @@ impl ChatSession {
                 }
             }
         }
+    }
+
+    /// Asks the person what agents ask that the run has asked, and those that they have asked.
+    async fn answer_agents(&self, person: &mut Person) -> Result<Answered, TalkError> {
+        let agents: Vec<String> = self.agents.borrow().iter().cloned().collect();
+        for id in agents {
+            // It may not have begun yet.
+            let Ok(task) = self.client.read::<Task>(&format!("/v1/tasks/{id}")).await else { continue };
+            if task.status.is_terminal() {
+                self.agents.borrow_mut().remove(&id);
+                continue;
+            }
+            if !task.status.is_suspended() {
+                continue;
+            }
+            let left = self.left_off(&id).await?;
+            self.agents.borrow_mut().extend(left.agents);
+            let Some(request) = left.asked.filter(|request| !asks_nobody(request)) else { continue };
+            // The run that is followed sleeps as before.
+            let waits = self.elsewhere.take();
+            let answered = self.answer(&id, &request, person).await?;
+            *self.elsewhere.borrow_mut() = waits;
+            match answered {
+                Answered::Done => {}
+                Answered::Left | Answered::Stopped => return Ok(answered),
+            }
+        }
+        Ok(Answered::Done)
     }
 
     async fn stop(&self, task: &str) -> Result<Sent, TalkError> {
@@ -474,6 +529,9 @@ impl ChatSession {
         let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
         if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired) {
             return payload.get("request").and_then(Value::as_object).cloned();
+        }
+        if event.event.as_str() == AGENT_ASKED {
+            self.agents.borrow_mut().insert(text("invocation_id").to_owned());
         }
         if event.event == EventKind::TaskFailed {
             self.screen.line(&format!("failed: {}", failure(payload)));
@@ -589,6 +647,10 @@ impl ChatSession {
 
     /// What `request` `waits` for elsewhere, until when, and where its outcome is told.
     fn show_elsewhere(&self, request: &Map, waits: &str) {
+        if waits_for_agents(request) {
+            self.screen.line(&format!("{DIM}· {waits}{PLAIN}"));
+            return;
+        }
         let due = request.get("due_at").and_then(Value::as_str).and_then(|due| due.parse::<Timestamp>().ok());
         let due = due.map(|due| format!(", and goes on at {} at the latest", moment(due))).unwrap_or_default();
         self.screen.line(&format!("{DIM}· {waits}{due}{PLAIN}"));
@@ -721,8 +783,21 @@ fn asks_nobody(request: &Map) -> bool {
     request.get("asks_person").is_some_and(|asks| asks == false)
 }
 
-/// What `request` waits for where tools work elsewhere.
+/// True if other agents are waited for, which may ask a person, and nothing else is.
+fn waits_for_agents(request: &Map) -> bool {
+    let of_agents = |calls: &Map| !calls.is_empty() && calls.values().all(|call| call["tool"] == SUB_AGENT);
+    match request.get("kind").and_then(Value::as_str) {
+        Some("agents") => true,
+        Some("job") => request.get("calls").and_then(Value::as_object).is_some_and(of_agents),
+        Some(_) | None => false,
+    }
+}
+
+/// What `request` waits for where tools, or other agents, work elsewhere.
 fn waits_elsewhere(request: &Map) -> Option<String> {
+    if waits_for_agents(request) {
+        return Some("the run sleeps until the agents that it has asked have answered".to_owned());
+    }
     let calls = request.get("calls").filter(|_| request.get("kind").is_some_and(|kind| kind == "job"))?.as_object()?;
     let tools: BTreeSet<String> = calls.values().filter_map(|call| call["tool"].as_str()).map(plain).collect();
     let tools: Vec<String> = tools.into_iter().map(|tool| format!("`{tool}`")).collect();
@@ -798,6 +873,12 @@ mod tests {
         let told = "the run sleeps until the outcome of `print`, `sign` is told";
         assert_eq!(waits(json!({ "kind": "job", "calls": calls })).as_deref(), Some(told));
         assert_eq!(waits(json!({ "kind": "model", "job": "j" })), None);
+        let told = "the run sleeps until the agents that it has asked have answered";
+        for calls in
+            [json!({ "kind": "job", "calls": { "call-1": { "tool": "SubAgent" } } }), json!({ "kind": "agents" })]
+        {
+            assert_eq!(waits(calls).as_deref(), Some(told));
+        }
         assert_eq!(waits(json!({ "kind": "approval", "calls": calls })), None);
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use dormouse_local::ScriptedTurn;
+
 use super::world::Assistant;
 use super::{Terminal, rooms};
 
@@ -49,6 +51,44 @@ async fn a_call_that_was_decided_is_not_asked_about_again() {
         assert!(!asked.contains(r#"{"room":"blue"}"#), "{asked}");
         again.say("n");
         again.shows(&["book denied", "The office says:"]);
+        again.leave();
+    });
+    assert_eq!(rooms(&assistant), ["blue"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_that_was_asked_asks_is_asked_in_the_terminal_and_in_the_next_one() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");
+    let lead = "---\nsubagents: [clerk]\ntools: {external: []}\n---\nYou lead.\n";
+    assistant.write(".openharness/agents/assistant.md", lead);
+    let clerk = "---\nmode: subagent\npolicy: {approval: {external: [book]}}\n---\nYou are a clerk.\n";
+    assistant.write(".openharness/agents/clerk.md", clerk);
+    assistant.answers(|request| {
+        let messages = request["messages"].as_array().cloned().unwrap_or_default();
+        let is_clerk = messages[0].to_string().contains("You are a clerk.");
+        let is_done = messages.last().is_some_and(|last| last["role"] == "tool");
+        match (is_clerk, is_done) {
+            (true, false) => ScriptedTurn::saying("").and_calling("book", r#"{"room":"blue"}"#),
+            (false, false) => ScriptedTurn::saying("").and_calling("SubAgent", r#"{"prompt":"Book the blue room."}"#),
+            (true, true) => ScriptedTurn::saying("It is booked."),
+            (false, true) => ScriptedTurn::saying("The clerk has done it."),
+        }
+    });
+    tokio::task::block_in_place(|| {
+        let question = ["May `clerk` call `book`?", r#"{"room":"blue"}"#, "[s]top the run"];
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("I need the blue room.");
+        let asked = terminal.shows(&question);
+        assert!(!asked.contains("callback"), "nobody reports an agent's answer: {asked}");
+        terminal.child.kill().expect("it runs");
+        terminal.child.wait().expect("it ends");
+
+        let mut again = Terminal::open(&assistant, &[]);
+        again.shows(&question);
+        again.say("y");
+        again.shows(&["The clerk has done it."]);
         again.leave();
     });
     assert_eq!(rooms(&assistant), ["blue"]);
