@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use dormouse_ports::{Document, DocumentKey, InvocationId, Map, OwnedState, SessionId as StateId, owned};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{ConnectorId, QuotaId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::id::{ConnectorId, OutcomeId, QuotaId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::resource::TaskStatus;
 use serde::Deserialize;
 use serde_json::Value;
@@ -156,8 +156,9 @@ impl Erasure {
             Self::Workspace(_) | Self::Tenant(_) => None,
             Self::Conversation { .. } => return Forgotten::default(),
         };
+        let tasks = roots.as_ref().map(|sessions| tasks_of(sessions, documents)).unwrap_or_default();
         let is_theirs = |document: &&Document| match &roots {
-            Some(sessions) => belongs(document, sessions),
+            Some(sessions) => belongs(document, sessions) || is_outcome_of(document, &tasks),
             None => document.key.kind != IDEMPOTENCY,
         };
         let mut forgotten = Forgotten::default();
@@ -363,6 +364,18 @@ fn belongs(document: &Document, sessions: &BTreeSet<String>) -> bool {
     let names = |field: &str| text(resource, field).is_some_and(|id| sessions.contains(id));
     // A connector goes on to be one of its workspace.
     is_session || names("session_id") || names("owner_id")
+}
+
+/// The tasks of `sessions`.
+fn tasks_of<'d>(sessions: &BTreeSet<String>, documents: &'d [Document]) -> BTreeSet<&'d str> {
+    let is_theirs = |document: &&Document| document.key.kind == TaskId::OBJECT && belongs(document, sessions);
+    documents.iter().filter(is_theirs).map(|task| task.key.id.as_str()).collect()
+}
+
+/// True if `document` is the outcome of one of `tasks`: one that is too large for the document of its task, and names no session.
+fn is_outcome_of(document: &Document, tasks: &BTreeSet<&str>) -> bool {
+    let task = resource(document).and_then(|outcome| text(outcome, "task_id"));
+    document.key.kind == OutcomeId::OBJECT && task.is_some_and(|task| tasks.contains(task))
 }
 
 /// True if `document` is a key of `tenant`.
@@ -583,9 +596,12 @@ mod tests {
     #[test]
     fn with_a_session_goes_what_was_made_of_it() {
         let erasure = Erasure::Session("session_1".into());
-        let documents: Vec<Document> = all().into_iter().filter(|document| erasure.may_take(document)).collect();
+        let outcome = |id: &str, task: &str| stored("outcome", id, json!({ "task_id": task, "summary": "done" }));
+        let all = all().into_iter().chain([outcome("outcome_1", "task_1"), outcome("outcome_4", "task_4")]);
+        let documents: Vec<Document> = all.filter(|document| erasure.may_take(document)).collect();
         let forgotten = erasure.forgotten(&documents, &[], asked_by);
-        assert_eq!(ids(&forgotten), ["i", "m", "n", "memory_1", "session_1", "session_2", "session_3", "task_1"]);
+        let gone = ["i", "m", "n", "memory_1", "outcome_1", "session_1", "session_2", "session_3", "task_1"];
+        assert_eq!(ids(&forgotten), gone);
         assert_eq!(forgotten.open, BTreeSet::from(["task_1".into()]));
         assert_eq!(forgotten.tenant, None);
         let again = erasure.forgotten(&[], &[], asked_by);
