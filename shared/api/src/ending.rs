@@ -222,7 +222,7 @@ pub(crate) fn shortfall_of(state: &Map) -> Option<Failure> {
 fn printed_by_action(state: &Map) -> Option<String> {
     state.get(ACTION).filter(|action| !action.is_null())?;
     let messages = state.get(MESSAGES)?.as_array()?;
-    let result = messages.iter().rev().find(|message| message["role"] == "tool")?;
+    let result = messages.iter().rfind(|message| message["role"] == "tool")?;
     let content = &result["content"];
     let in_blocks = || content.as_array()?.iter().find_map(|block| block["text"].as_str());
     let told = redact::value(content.as_str().or_else(in_blocks)?.trim().into());

@@ -430,7 +430,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         assert!(matches!(receipts_in(place.path()), Ok(None)));
         write(place.path().join(RECEIPT_RING), "{").expect("a file");
-        let told = receipts_in(place.path()).err().expect("they are damaged").to_string();
+        let told = receipts_in(place.path()).expect_err("they are damaged").to_string();
         assert!(told.contains(RECEIPT_RING) && told.contains("from a copy"), "{told}");
     }
 
