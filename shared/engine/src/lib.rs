@@ -86,8 +86,8 @@ pub use run::{
 };
 pub use sending::{CutShort, Sending, cut_off};
 pub use state::{
-    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, List, Openness, Record, ReduceFn, Reducer,
-    State, StateSchema, Untyped, Update, View,
+    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, List, Record, ReduceFn, Reducer, State,
+    StateSchema, Untyped, Update, View,
 };
 
 pub use wait::{Answer, Deadline, Delay, DelayError, Integer, Rule, Step, VoteOutcome, Voters, Votes, Wait};

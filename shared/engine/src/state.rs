@@ -10,7 +10,7 @@ mod value;
 pub(crate) use schema::MergeFailure;
 
 pub use reducer::{KeyFn, ReduceFn, Reducer};
-pub use schema::{Field, FieldType, Openness, StateSchema};
+pub use schema::{Field, FieldType, StateSchema};
 pub use typed::{FieldKey, FieldKeys, GraphState, IntoField, List, Record, View};
 pub use update::{Untyped, Update};
 pub use value::State;

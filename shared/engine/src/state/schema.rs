@@ -100,7 +100,7 @@ impl Field {
 
 /// Treatment of fields that the schema does not declare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Openness {
+enum Openness {
     /// They are kept, with the last value written.
     #[default]
     Open,
@@ -183,13 +183,6 @@ impl StateSchema {
     #[must_use]
     pub fn with_version(mut self, version: impl Into<Arc<str>>) -> Self {
         self.version = version.into();
-        self
-    }
-
-    /// Sets the treatment of undeclared fields.
-    #[must_use]
-    pub fn with_openness(mut self, openness: Openness) -> Self {
-        self.openness = openness;
         self
     }
 
