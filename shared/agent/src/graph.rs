@@ -29,6 +29,7 @@ mod gates;
 mod hooks;
 mod images;
 mod instructions;
+mod lost;
 mod model;
 mod notes;
 mod open;

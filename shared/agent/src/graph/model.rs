@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::{
-    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
-    ModelErrorCategory, Response, RetryPolicy,
+    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, Response, RetryPolicy,
 };
 use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map, Shortfall};
 use futures::future::{Either, select};
@@ -25,6 +24,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
 use super::instructions;
+use super::lost::{Unusable, mendable, rest, usable};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -34,12 +34,8 @@ use super::toolset::Toolset;
 use super::watch::unless_canceled;
 use crate::workspace::{HookEvent, Prices};
 
-/// Seconds of rest before each further attempt, after those that the call made by itself.
-const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
 /// The longest wait that a provider asks for which the call itself waits out.
 const HEEDED: Duration = Duration::from_secs(10);
-/// The longest one through which a run sleeps.
-const LONGEST_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The events of hooks that may run behind an answer of the model in the node that asked for it.
 const BEHIND: [HookEvent; 3] = [HookEvent::AfterModelCall, HookEvent::BeforeToolDispatch, HookEvent::RunCompleted];
@@ -282,7 +278,7 @@ fn asleep(thinking: Thinking) -> Update<AgentRun> {
 }
 
 /// The model works on nothing any more.
-fn awake() -> Update<AgentRun> {
+pub(crate) fn awake() -> Update<AgentRun> {
     AgentRun::thinking.set(None).set(AgentRun::outcome, Map::new())
 }
 
@@ -436,98 +432,6 @@ fn has_spent(parts: &AgentParts, run: &AgentRun) -> bool {
     let policy = &parts.agent.policy;
     policy.max_total_tokens.is_some_and(|most| run.usage.tokens() >= most)
         || policy.max_cost.is_some_and(|most| run.usage.cost >= most)
-}
-
-/// The answer in which a provider refused nothing but the calls: the model is told what is wrong with them.
-fn mendable(mut error: ModelError) -> Result<Response, ModelError> {
-    match error.rejected.take() {
-        Some(response) => Ok(*response),
-        None => Err(error),
-    }
-}
-
-/// No answer that can stand in a conversation.
-struct Unusable {
-    error: ModelError,
-    /// Jobs of the provider that it takes: another one would be the same.
-    jobs: u32,
-    /// What the model is told before it is asked again; may be empty.
-    advice: &'static str,
-}
-
-impl Unusable {
-    fn failed(error: ModelError) -> Box<Self> {
-        let advice = error.raw.as_deref().map(advice_for).unwrap_or_default();
-        Box::new(Self { error, jobs: 0, advice })
-    }
-}
-
-/// Reasons to stop of providers that could not read the call of a tool that the model wrote, and leave it out.
-const MISCALLED: [&str; 4] =
-    ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "malformed_tool_use", "malformed_model_output"];
-/// What the model is told then.
-const HOW_TO_CALL: &str = "Your last answer is lost: it was to call a tool, and the call could not be read. Call only the \
-    tools that there are, by their exact names, with arguments that are one JSON object.";
-
-/// What the model is told where its provider says `body`.
-fn advice_for(body: &Value) -> &'static str {
-    if ModelError::tells_of_miscall(body) { HOW_TO_CALL } else { "" }
-}
-
-/// An answer that can stand in a conversation.
-fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
-    let broken = |message: &str, advice| {
-        let error = ModelError::new(ModelErrorCategory::Unavailable, message);
-        Err(Box::new(Unusable { error, jobs: 1, advice }))
-    };
-    if response.has_failed() {
-        return broken("the provider failed in the middle of its answer", advice_for(&response.raw));
-    }
-    // A thought alone answers nothing.
-    let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();
-    let is_miscalled = response.stop_word().is_some_and(|word| MISCALLED.contains(&word));
-    // What it says besides leads to the call.
-    if is_miscalled && response.message.tool_calls.is_empty() {
-        return broken("the provider could not read the call of a tool that the model wrote", HOW_TO_CALL);
-    }
-    // The answer is there, whatever the provider calls its end: asking again is paid and gives no other name.
-    if response.finish_reason == FinishReason::Error && !is_empty {
-        response.finish_reason = match response.message.tool_calls.is_empty() {
-            true => FinishReason::Stop,
-            false => FinishReason::ToolCalls,
-        };
-    }
-    // Models end with nothing more to say, behind calls of tools for example; asking again is paid and changes nothing.
-    if is_empty && response.finish_reason == FinishReason::ToolCalls {
-        return broken("the model stopped to call tools, and calls none", HOW_TO_CALL);
-    }
-    Ok(response)
-}
-
-/// The `rest` before the next attempt, or the failure of the run where resting does not help.
-async fn rest(
-    parts: &AgentParts,
-    run: &AgentRun,
-    error: &ModelError,
-    rest: ModelRest,
-) -> Result<Update<AgentRun>, NodeError> {
-    let rested = run.rest.as_ref().map(|rest| rest.attempts);
-    let attempts = rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default();
-    let next = usize::try_from(attempts).ok().and_then(|attempts| RESTS.get(attempts)).filter(|_| error.is_transient());
-    let asked = error.retry_after.unwrap_or_default();
-    let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
-        at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
-        let late = match next.is_some() {
-            true => format!("; it wants to be asked again in {} seconds, and no run sleeps as long", asked.as_secs()),
-            false => String::new(),
-        };
-        return Err(NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category()));
-    };
-    let asked = asked.as_secs() + u64::from(asked.subsec_nanos() > 0);
-    let seconds = u32::try_from(asked).unwrap_or(u32::MAX).max(*seconds);
-    tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), ..rest };
-    Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake()))
 }
 
 pub(crate) fn cost(prices: Option<Prices>, response: &Response) -> f64 {
