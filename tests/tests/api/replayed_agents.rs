@@ -242,6 +242,12 @@ async fn a_run_whose_model_miscalled_is_replayed_without_the_answer_that_was_los
     world.work().await;
     task = world.get(&path_of(&task)).await;
     assert_eq!(called(&models), 2);
+    let used = receipt(&world, &task).await["autonomy_budget"]["consumed"].clone();
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(200), &json!(20)), "both answers are paid");
+    let told = events(&world, &path_of(&task)).await;
+    let lost: Vec<&Value> = told.iter().filter(|event| event["event"] == "vendor.dormouse.answer_lost").collect();
+    assert_eq!(lost.len(), 1, "{told:#?}");
+    assert_eq!((&lost[0]["payload"]["step"], &lost[0]["payload"]["usage"]["prompt_tokens"]), (&json!(1), &json!(100)));
     ends_the_same(&world, &session, &task, || called(&models)).await;
 }
 

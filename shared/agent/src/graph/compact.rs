@@ -20,6 +20,7 @@ use super::digest::of_value;
 use super::entries::naming;
 use super::hooks::fire;
 use super::images;
+use super::lost::mendable;
 use super::model::{conversational, millis};
 use super::open::{Told, callers, run_of, standing};
 use super::parts::AgentParts;
@@ -348,7 +349,7 @@ async fn compact(
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
-    let answer = answer.map(|response| Response { usage: response.billed(), ..response });
+    let answer = answer.or_else(mendable).map(|response| Response { usage: response.billed(), ..response });
     let response = match answer {
         Ok(response) => response,
         Err(error) => {

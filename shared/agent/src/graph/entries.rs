@@ -3,7 +3,7 @@
 
 use dormouse_engine::{NodeError, record, uncommitted};
 use dormouse_ports::hook::HookModelCall;
-use dormouse_ports::model::ModelIdentity;
+use dormouse_ports::model::{ModelIdentity, Usage};
 use dormouse_ports::{EntryKind, JournalEntry, Map, limits};
 use serde_json::{Value, json};
 
@@ -13,6 +13,8 @@ use super::run::PlannedCall;
 
 /// Bytes of JSON of lists of tools that an entry keeps for replays.
 const LISTED: usize = 48 * 1024;
+/// Kind of the entry of an answer of the model that is thrown away.
+pub(crate) const ANSWER_LOST: &str = "dormouse.answer_lost";
 /// Name of the entry about tools that are missing.
 pub(crate) const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Characters of all reasons in it, and of one.
@@ -97,6 +99,33 @@ pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), 
             .with("cost", call.cost)
             .with("duration_ms", call.duration_ms)
     })
+}
+
+/// An answer of the model that cannot stand in the conversation, and is paid: the step is made again.
+pub(crate) struct LostAnswer<'c> {
+    pub(crate) step: u64,
+    /// What is wrong with it.
+    pub(crate) message: &'c str,
+    pub(crate) request_digest: String,
+    pub(crate) usage: Usage,
+    pub(crate) cost: f64,
+    pub(crate) duration_ms: u64,
+}
+
+pub(crate) fn answer_lost(parts: &AgentParts, lost: LostAnswer<'_>) -> Result<(), NodeError> {
+    let kind = EntryKind::vendor(ANSWER_LOST).map_err(|error| NodeError::new(error.to_string()))?;
+    let identity = parts.model.provider.identity();
+    let entry = JournalEntry::new(kind);
+    let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server.as_str()) };
+    record(
+        naming(entry, &identity)
+            .with("step", lost.step)
+            .with("message", conversational(lost.message, LONGEST_REASON))
+            .with("request_digest", lost.request_digest)
+            .with("usage", json!(lost.usage))
+            .with("cost", lost.cost)
+            .with("duration_ms", lost.duration_ms),
+    )
 }
 
 /// A call of a model by the hook `hook`.

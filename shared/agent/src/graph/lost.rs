@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update};
-use dormouse_ports::model::{FinishReason, ModelError, ModelErrorCategory, Response};
+use dormouse_ports::model::{FinishReason, ModelError, ModelErrorCategory, Response, Usage};
 use serde_json::Value;
 
 use super::gates::at_end;
@@ -32,12 +32,15 @@ pub(crate) struct Unusable {
     pub(crate) jobs: u32,
     /// What the model is told before it is asked again; may be empty.
     pub(crate) advice: &'static str,
+    /// Tokens of an answer that is thrown away: they are paid.
+    pub(crate) usage: Option<Usage>,
 }
 
 impl Unusable {
-    pub(crate) fn failed(error: ModelError) -> Box<Self> {
+    pub(crate) fn failed(mut error: ModelError) -> Box<Self> {
         let advice = error.raw.as_deref().map(advice_for).unwrap_or_default();
-        Box::new(Self { error, jobs: 0, advice })
+        let usage = error.usage.take().map(|usage| *usage);
+        Box::new(Self { error, jobs: 0, advice, usage })
     }
 }
 
@@ -55,9 +58,10 @@ fn advice_for(body: &Value) -> &'static str {
 
 /// An answer that can stand in a conversation.
 pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
+    let usage = Some(response.billed());
     let broken = |message: &str, advice| {
         let error = ModelError::new(ModelErrorCategory::Unavailable, message);
-        Err(Box::new(Unusable { error, jobs: 1, advice }))
+        Err(Box::new(Unusable { error, jobs: 1, advice, usage }))
     };
     if response.has_failed() {
         return broken("the provider failed in the middle of its answer", advice_for(&response.raw));

@@ -19,7 +19,7 @@ use super::children::wanted;
 use super::compact::{self, Compacted};
 use super::context;
 use super::digest::of_value;
-use super::entries::{ModelCall, RUN_ENDED, model_call, tools_missing};
+use super::entries::{LostAnswer, ModelCall, RUN_ENDED, answer_lost, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
@@ -148,7 +148,20 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let mut response = match answer.map_err(Unusable::failed).and_then(usable) {
         Ok(response) => response,
         Err(unusable) => {
-            let Unusable { error, jobs: lost, advice } = *unusable;
+            let Unusable { error, jobs: lost, advice, usage } = *unusable;
+            if let Some(usage) = usage {
+                let cost = parts.model.prices.map_or(0.0, |prices| prices.cost(&usage));
+                run.usage = run.usage.and(usage, cost, duration_ms);
+                let message = &error.message;
+                answer_lost(
+                    parts,
+                    LostAnswer { step: run.steps + 1, message, request_digest, usage, cost, duration_ms },
+                )?;
+                if has_spent(parts, &run) {
+                    let update = ended(parts, run, TerminalReason::Budget).await?;
+                    return Ok(update.then(identity(parts)));
+                }
+            }
             let next = ModelRest { advice: advice.to_owned(), jobs: jobs + lost, ..ModelRest::default() };
             let rest = rest(parts, &run, &error, next).await;
             return rest.map(|update| update.then(identity(parts)));

@@ -84,12 +84,37 @@ fn a_call_that_the_provider_could_not_read_is_asked_for_again() {
         bed.pass(Duration::from_secs(60));
         let state = bed.status(&run).completed();
         assert_eq!((model.calls(), &state["reason"]), (3, &json!("completed")), "{word}");
+        let usage = &state["usage"];
+        assert_eq!(
+            (&usage["prompt_tokens"], &usage["completion_tokens"]),
+            (&json!(300), &json!(30)),
+            "{word}: what is thrown away is paid as well"
+        );
+        let cost = usage["cost"].as_f64().unwrap();
+        assert!((cost - (300.0 + 30.0 * 2.0) / 1e6).abs() < 1e-9, "{word}: {cost}");
         assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done"), "{word}: told once");
         assert_eq!(
             contents(&state, "user"),
             ["look it up"],
             "{word}: the word to the model stands in one request alone"
         );
+    }
+}
+
+#[test]
+fn answers_that_are_thrown_away_use_up_the_budget_of_a_run() {
+    for (matter, asked) in [
+        ("policy: {max_total_tokens: 110}", 1),
+        ("policy: {max_total_tokens: 220}", 2),
+        ("policy: {max_cost: 0.0003}", 3),
+    ] {
+        let model = ScriptedModel::new(|_| Ok(stopped_for("MALFORMED_FUNCTION_CALL", says(""))));
+        let mut bed = bed(matter, &model, &mailer());
+        let run = bed.start("helper", message("look it up"));
+        bed.pass(Duration::from_secs(3_600));
+        let state = bed.status(&run).completed();
+        assert_eq!((model.calls(), &state["reason"]), (asked, &json!("budget")), "{matter}");
+        assert_eq!(state["usage"]["prompt_tokens"], json!(100 * asked), "{matter}");
     }
 }
 

@@ -19,7 +19,7 @@ use dormouse_harness::{
     Callback, DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome,
 };
 use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
-use dormouse_ports::model::{CompletionRequest, Message};
+use dormouse_ports::model::{CompletionRequest, FinishReason, Message, Response};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
 use dormouse_ports::{Category, Commit, CommitError, InvocationWrite, Map, TurnStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
@@ -274,6 +274,32 @@ async fn a_worker_may_die_at_every_await() {
         }
         assert!(breaths > 5, "{matter}: only {breaths} awaits were tried");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_thrown_away_is_counted_once_wherever_a_worker_dies() {
+    let mut breaths = 0;
+    loop {
+        let world = World::of("description: looks", HarnessConfig::new(Mode::Sessioned), |_, _| {
+            let model = ScriptedModel::new(|request| {
+                let is_told = json!(request.messages.last()).to_string().contains("could not be read");
+                Ok(match (is_told, results(request).is_empty()) {
+                    (false, true) => Response { finish_reason: FinishReason::ToolCalls, ..says("") },
+                    (true, true) => calls(&[("a", "look", json!({ "to": "x" }))]),
+                    (_, false) => says("done"),
+                })
+            });
+            (model, mailer(|_| {}))
+        });
+        let (state, all_died) = world.run(&[breaths]).await;
+        assert_eq!((&state["reason"], &state["steps"]), (&json!("completed"), &json!(2)), "a death at {breaths}");
+        assert_eq!(state["usage"]["prompt_tokens"], json!(300), "three answers, with a death at {breaths}");
+        if !all_died {
+            break;
+        }
+        breaths += 1;
+    }
+    assert!(breaths > 5, "only {breaths} awaits were tried");
 }
 
 #[tokio::test]

@@ -30,8 +30,10 @@ pub(crate) const NAMES: [&str; 5] = [TASKS, OPEN, TOKENS, COST, ACTIVE];
 pub(super) const PERIODIC: [&str; 4] = [TASKS, TOKENS, COST, ACTIVE];
 pub(crate) const WHILE_RUNNING: [&str; 3] = [TOKENS, COST, ACTIVE];
 
-/// Kinds of the entries of calls of models for summaries, whether there is one or not.
-const SUMMARIES: [&str; 2] = ["vendor.dormouse.context_compacted", "vendor.dormouse.context_kept"];
+/// Kinds of the entries of calls of models that are no step: for summaries, whether there is one or not, and those whose answer
+/// was thrown away.
+const BESIDE_STEPS: [&str; 3] =
+    ["vendor.dormouse.context_compacted", "vendor.dormouse.context_kept", "vendor.dormouse.answer_lost"];
 
 /// Remainder of an amount without a limit: more than any task uses.
 pub(super) const UNLIMITED: i64 = 1_000_000_000_000_000;
@@ -164,7 +166,7 @@ fn amounts_of(entries: &[JournalEntry]) -> BTreeMap<String, i64> {
     };
     for entry in entries {
         let is_chat = entry.payload.get("gen_ai.operation.name").and_then(Value::as_str) == Some("chat");
-        let is_call = is_chat || SUMMARIES.contains(&entry.kind.as_str());
+        let is_call = is_chat || BESIDE_STEPS.contains(&entry.kind.as_str());
         if is_call {
             count(TOKENS, tokens_of(&entry.payload));
             count(COST, micros_of(&entry.payload));

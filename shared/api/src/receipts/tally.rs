@@ -122,6 +122,7 @@ impl TaskTally {
                 self.add_effects(payload);
             }
             "vendor.dormouse.context_compacted" | "vendor.dormouse.context_kept" => self.add_summary(payload),
+            "vendor.dormouse.answer_lost" => self.add_asked(payload),
             "vendor.dormouse.agent_asked" => self.add_handoff(payload),
             "vendor.dormouse.run_ended" => self.reason = text(payload, "reason").map(str::to_owned),
             _ => {}
@@ -135,11 +136,16 @@ impl TaskTally {
         }
     }
 
-    fn add_model(&mut self, payload: &Map) {
+    /// Adds a call of a model, whatever became of its answer.
+    fn add_asked(&mut self, payload: &Map) {
         if let Some(server) = text(payload, "server.address") {
             self.add_contact(server, "model".to_owned());
         }
         self.add_use(payload);
+    }
+
+    fn add_model(&mut self, payload: &Map) {
+        self.add_asked(payload);
         // What hooks ask of models is no step.
         if self.answers.len() < MOST_LISTED && !payload.contains_key("hook") {
             let step = payload.get("step").and_then(Value::as_u64).unwrap_or_default();
@@ -313,9 +319,10 @@ mod tests {
         tally.add("vendor.dormouse.context_kept", &of("other"));
         tally.add("vendor.dormouse.context_compacted", &entry(json!({})));
         tally.add("vendor.dormouse.context_kept", &Map::new());
+        tally.add("vendor.dormouse.answer_lost", &of("other"));
         let used: Vec<(&str, u64, f64)> =
             tally.models.iter().map(|used| (used.model.as_str(), used.input_tokens, used.cost)).collect();
-        assert_eq!(used, [("large", 20, 1.0), ("small", 10, 0.5), ("other", 20, 1.0)]);
-        assert_eq!(tally.answers.len(), 2, "a summary is no step");
+        assert_eq!(used, [("large", 20, 1.0), ("small", 10, 0.5), ("other", 30, 1.5)]);
+        assert_eq!(tally.answers.len(), 2, "a summary is no step, and no answer that was thrown away is");
     }
 }

@@ -88,6 +88,8 @@ pub struct ModelError {
     pub may_pass: Option<bool>,
     /// Failure to fit the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
     pub structured: Option<Box<StructuredFailure>>,
+    /// Tokens that the provider counts although it gives no answer, as far as it tells.
+    pub usage: Option<Box<Usage>>,
     /// The answer as far as it could be read, where only its calls of tools are unusable: a name that no tool has,
     /// arguments that are no JSON object (`None`) or break the schema. A caller may return the complaint to the model.
     pub rejected: Option<Box<Response>>,
@@ -104,6 +106,7 @@ impl ModelError {
             retry_after: None,
             may_pass: None,
             structured: None,
+            usage: None,
             rejected: None,
         }
     }

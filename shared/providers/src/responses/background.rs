@@ -145,6 +145,8 @@ fn failure(raw: Value) -> ModelError {
     };
     let mut error = ModelError::new(category, format!("the provider gave up in the background: {words}{advice}"));
     error.may_pass = may_pass;
+    error.usage =
+        raw.get("usage").filter(|usage| usage.is_object()).map(|usage| Box::new(response::usage(Some(usage))));
     error.raw = Some(Box::new(raw));
     error
 }

@@ -84,7 +84,7 @@ fn finish_reason(body: &Value, has_calls: bool) -> FinishReason {
     }
 }
 
-fn usage(usage: Option<&Value>) -> Usage {
+pub(super) fn usage(usage: Option<&Value>) -> Usage {
     let count = |name: &str| counter(usage.and_then(|usage| usage.get(name)));
     Usage {
         prompt_tokens: count("input_tokens"),

@@ -7,7 +7,7 @@ use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory,
     ModelIdentity, ModelProvider, Response, Usage,
 };
-use dormouse_ports::{FailureRecord, PastEnd};
+use dormouse_ports::{FailureRecord, Map, PastEnd, PastEntry};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ use super::past::{Past, PastModelAnswer, failed_with, is_no_summary, number, tex
 
 /// Kind of what is missing.
 const KIND: &str = "llm_provider_response";
+/// Why an answer is missing that stands in the record.
+const ASKED_OTHERWISE: &str = "the model would be asked something else than it was asked then";
 
 /// Answers as the model of the run did, call by call.
 pub(super) struct RecordedModel {
@@ -38,6 +40,9 @@ impl RecordedModel {
         if asks_for_summary(request) {
             return self.summary(request);
         }
+        if let Some(lost) = self.past.take_lost() {
+            return Err(self.lost(request, &lost));
+        }
         let step = self.past.next_step();
         let key = format!("llm:main:{step}");
         let past = self.past.answer(step);
@@ -51,11 +56,24 @@ impl RecordedModel {
         let Some(past) = past else { return Err(self.beyond(&key)) };
         let asked = text(&past.entry.payload, "request_digest");
         if self.past.material.is_exact() && !asked.is_some_and(|asked| is_asked_by(request, asked)) {
-            return Err(self.lacks(&key, "the model would be asked something else than it was asked then"));
+            return Err(self.lacks(&key, ASKED_OTHERWISE));
         }
         let message = past.message.clone();
         let message = message.ok_or_else(|| self.lacks(&key, "the answer is not in the record of the run any more"))?;
         Ok(response(message, past))
+    }
+
+    /// What came of an answer that was thrown away: the run rests behind it as it did, and it is paid again.
+    fn lost(&self, request: &CompletionRequest, past: &PastEntry) -> ModelError {
+        self.clock.pass(number(&past.payload, "duration_ms"));
+        let asked = text(&past.payload, "request_digest");
+        if self.past.material.is_exact() && !asked.is_some_and(|asked| is_asked_by(request, asked)) {
+            return self.lacks(&format!("llm:lost:{}", past.event_id), ASKED_OTHERWISE);
+        }
+        let message = text(&past.payload, "message").unwrap_or_default();
+        let mut error = ModelError::new(ModelErrorCategory::Unavailable, message);
+        error.usage = Some(Box::new(usage_of(&past.payload)));
+        error
     }
 
     /// The summary as it was given, or what the model said or failed with where it gave none. Where nothing was recorded, the
@@ -78,7 +96,7 @@ impl RecordedModel {
             );
         };
         let message = AssistantMessage { content: said.into(), ..AssistantMessage::default() };
-        let usage = past.payload.get("usage").and_then(|usage| Usage::deserialize(usage).ok()).unwrap_or_default();
+        let usage = usage_of(&past.payload);
         Ok(Response { finish_reason: FinishReason::Stop, message, usage, raw: Value::Null, parsed: None })
     }
 
@@ -119,17 +137,22 @@ fn read_error(error: &str) -> ModelError {
 /// The error with which the run failed, if that was its model's.
 fn failed(failure: &FailureRecord) -> Option<ModelError> {
     let category = ModelErrorCategory::deserialize(Value::from(failure.category.as_str())).ok()?;
+    let mut error = ModelError::new(category, failure.message.clone());
     // One that may pass made the run rest first, which a replay does not.
-    let category = Some(category).filter(|category| !category.is_transient())?;
-    Some(ModelError::new(category, failure.message.clone()))
+    error.may_pass = Some(false);
+    Some(error)
 }
 
 fn response(message: AssistantMessage, past: &PastModelAnswer) -> Response {
     let payload = &past.entry.payload;
     let finish = payload.get("finish_reason").and_then(|reason| FinishReason::deserialize(reason).ok());
-    let usage = payload.get("usage").and_then(|usage| Usage::deserialize(usage).ok());
     let finish_reason = finish.unwrap_or_else(|| finish_of(&message));
-    Response { message, finish_reason, usage: usage.unwrap_or_default(), raw: Value::Null, parsed: None }
+    Response { message, finish_reason, usage: usage_of(payload), raw: Value::Null, parsed: None }
+}
+
+/// The tokens that an entry counts.
+fn usage_of(payload: &Map) -> Usage {
+    payload.get("usage").and_then(|usage| Usage::deserialize(usage).ok()).unwrap_or_default()
 }
 
 fn finish_of(message: &AssistantMessage) -> FinishReason {

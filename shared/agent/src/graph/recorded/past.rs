@@ -15,7 +15,9 @@ use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED, KEPT, NOT_ASKED};
 use super::super::digest;
-use super::super::entries::{HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING};
+use super::super::entries::{
+    ANSWER_LOST, HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING,
+};
 use super::super::images::IMAGES;
 use super::super::run::{AskedAction, TerminalReason, read as read_message};
 use super::super::tools::WORKER_ENDED;
@@ -44,6 +46,8 @@ pub(super) struct Past {
     asked: AtomicUsize,
     /// Summaries of the model, and what it said or failed with where it gave none, in order.
     summaries: Mutex<VecDeque<PastEntry>>,
+    /// Answers of the model that were thrown away, each with the number of those that were not before it.
+    lost: Mutex<VecDeque<(usize, PastEntry)>>,
     /// Answers of hooks, by their names, in order.
     hooks: Mutex<BTreeMap<String, VecDeque<PastEntry>>>,
 }
@@ -113,9 +117,10 @@ impl Past {
         let compacted = material.entries.iter().filter(|entry| is_summary(entry) || is_no_summary(entry));
         let summaries = Mutex::new(compacted.cloned().collect());
         let hooks = Mutex::new(hooks);
+        let lost = Mutex::new(lost_of(&material));
         let answers = answers.into();
         let action = action.map(|(action, _)| action);
-        Self { before, answers, asked: AtomicUsize::new(0), action, summaries, outcomes, later, hooks, material }
+        Self { before, answers, asked: AtomicUsize::new(0), action, summaries, outcomes, later, lost, hooks, material }
     }
 
     /// The recorded entries of `kind`, an author's own.
@@ -148,6 +153,14 @@ impl Past {
         is_it.then(|| summaries.pop_front()).flatten()
     }
 
+    /// The answer that was thrown away where the model is asked now, if there was one that was not given again yet.
+    pub(super) fn take_lost(&self) -> Option<PastEntry> {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.asked.load(Ordering::Relaxed);
+        let is_now = lost.front().is_some_and(|(before, _)| *before <= asked);
+        is_now.then(|| lost.pop_front()).flatten().map(|(_, entry)| entry)
+    }
+
     /// The number of the next answer, from 1: also behind a hand-over, for all agents of the run together.
     pub(super) fn next_step(&self) -> usize {
         self.asked.fetch_add(1, Ordering::Relaxed) + 1
@@ -167,6 +180,7 @@ impl Past {
     pub(super) fn is_over(&self) -> bool {
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.load(Ordering::Relaxed) >= self.answers.len()
+            && self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
             && outcomes.values().all(VecDeque::is_empty)
             && self.material.has_passed_all()
             && self.ended_by_time()
@@ -205,7 +219,8 @@ impl Past {
     /// The host that was asked for the answers of `model`; empty where that was not recorded.
     pub(super) fn server_of(&self, model: &str) -> String {
         let of_model = |entry: &&PastEntry| text(&entry.payload, "gen_ai.request.model") == Some(model);
-        let mut calls = self.material.entries.iter().filter(|entry| is_model_call(entry)).filter(of_model);
+        let is_call = |entry: &&PastEntry| is_model_call(entry) || is_lost(entry);
+        let mut calls = self.material.entries.iter().filter(is_call).filter(of_model);
         calls.next().and_then(|entry| text(&entry.payload, SERVER)).unwrap_or_default().to_owned()
     }
 
@@ -286,6 +301,24 @@ fn is_model_call(entry: &PastEntry) -> bool {
     entry.kind == "span.completed"
         && text(&entry.payload, "gen_ai.operation.name") == Some("chat")
         && !entry.payload.contains_key(HOOK)
+}
+
+/// True for an answer of the model of the agent that was thrown away.
+fn is_lost(entry: &PastEntry) -> bool {
+    entry.kind.strip_prefix("vendor.") == Some(ANSWER_LOST)
+}
+
+/// The answers of the model that were thrown away, each with the number of those that were not before it.
+fn lost_of(material: &ReplayMaterial) -> VecDeque<(usize, PastEntry)> {
+    let mut answered = 0;
+    let mut lost = VecDeque::new();
+    for entry in &material.entries {
+        answered += usize::from(is_model_call(entry));
+        if is_lost(entry) {
+            lost.push_back((answered, entry.clone()));
+        }
+    }
+    lost
 }
 
 /// The last of `messages` that the model answered in `entry`. Where a hook changed its words, they are in the record of that
