@@ -1,7 +1,7 @@
 //! Errors without the secrets that were sent: providers repeat a key that they refuse.
 
 use dormouse_ports::Secret;
-use dormouse_ports::model::{BackgroundStatus, ModelError};
+use dormouse_ports::model::{BackgroundStatus, ModelError, Response};
 use serde_json::Value;
 
 use crate::Provider;
@@ -17,6 +17,18 @@ pub(crate) async fn masked<T>(provider: &Provider, result: Result<T, ModelError>
         Ok(value) => Ok(value),
         Err(error) => Err(of_error(&provider.secrets().await, error)),
     }
+}
+
+/// The same of an answer, which may have failed on the way.
+pub(crate) async fn masked_answer(
+    provider: &Provider,
+    result: Result<Response, ModelError>,
+) -> Result<Response, ModelError> {
+    let mut response = masked(provider, result).await?;
+    if let Some(error) = response.raw.get_mut("error").filter(|error| !error.is_null()) {
+        of_value(&provider.secrets().await, error);
+    }
+    Ok(response)
 }
 
 /// The same of a job in the background, which may have failed.

@@ -7,7 +7,7 @@ use dormouse_ports::model::{
 };
 
 use crate::Provider;
-use crate::mask::masked;
+use crate::mask::masked_answer;
 
 /// Asks until there is an answer, or no other attempt is worth it or left.
 pub(crate) async fn complete(
@@ -43,7 +43,7 @@ async fn observed(
     reason: Option<RetryReason>,
 ) -> Result<Response, ModelError> {
     options.observer.observe(CallEvent::AttemptStarted { attempt, reason, request });
-    let result = masked(provider, provider.attempt(request, options).await).await;
+    let result = masked_answer(provider, provider.attempt(request, options).await).await;
     options.observer.observe(match &result {
         Ok(response) => CallEvent::AttemptSucceeded { attempt, response },
         Err(error) => CallEvent::AttemptFailed { attempt, error },

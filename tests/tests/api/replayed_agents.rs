@@ -350,6 +350,32 @@ async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed
 }
 
 #[tokio::test]
+async fn a_run_that_failed_for_what_never_passes_is_replayed_to_the_same_failure() {
+    for category in [ModelErrorCategory::RateLimit, ModelErrorCategory::Authentication] {
+        let model = ScriptedModel::new(move |request| match results(request).is_empty() {
+            true => Ok(calls(&[("c1", "look", json!({ "to": "x" }))])),
+            false => {
+                let mut error = ModelError::new(category, "the account is empty");
+                error.may_pass = Some(false);
+                Err(error)
+            }
+        });
+        let tools = seeing();
+        let outside = (model.clone(), tools.clone());
+        let helper = Agent::new(move |outside| {
+            graph(parts("description: looks", model.clone(), tools.clone(), outside.clock.clone()))
+        });
+        let (world, session) = world(&[("helper", helper)]).await;
+        let task = run(&world, &session, "go").await;
+        assert_eq!(task["failure"]["code"], category.category().as_str(), "{task:#}");
+        let before = outside.0.calls() + outside.1.made().len();
+        let replay = replayed(&world, &path_of(&task), json!({})).await;
+        assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
+        assert_eq!(outside.0.calls() + outside.1.made().len(), before, "a replay calls nobody");
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
     let tries = |decision: Value, ended: &'static str| async move {
         let model = ScriptedModel::new(|request| {

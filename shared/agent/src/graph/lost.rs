@@ -7,7 +7,7 @@ use dormouse_ports::model::{FinishReason, ModelError, ModelErrorCategory, Respon
 use serde_json::Value;
 
 use super::gates::at_end;
-use super::model::awake;
+use super::model::{awake, conversational};
 use super::parts::AgentParts;
 use super::run::{AgentRun, ModelRest};
 use crate::workspace::HookEvent;
@@ -56,6 +56,16 @@ fn advice_for(body: &Value) -> &'static str {
     if ModelError::tells_of_miscall(body) { HOW_TO_CALL } else { "" }
 }
 
+/// Bytes of a provider's own words about an answer that failed.
+const MOST_WORDS: usize = 500;
+
+/// The words in which a provider tells, in `body`, why it failed.
+fn words_of(body: &Value) -> Option<&str> {
+    let places = ["/error/message", "/error/code", "/error/type", "/error"];
+    let mut told = places.iter().filter_map(|place| body.pointer(place)?.as_str());
+    told.find(|words| !words.trim().is_empty())
+}
+
 /// An answer that can stand in a conversation.
 pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
     let usage = Some(response.billed());
@@ -64,7 +74,11 @@ pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> 
         Err(Box::new(Unusable { error, jobs: 1, advice, usage }))
     };
     if response.has_failed() {
-        return broken("the provider failed in the middle of its answer", advice_for(&response.raw));
+        let mut message = "the provider failed in the middle of its answer".to_owned();
+        if let Some(words) = words_of(&response.raw) {
+            message.push_str(&format!(": {}", conversational(words, MOST_WORDS)));
+        }
+        return broken(&message, advice_for(&response.raw));
     }
     // A thought alone answers nothing.
     let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();

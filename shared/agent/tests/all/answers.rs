@@ -147,6 +147,20 @@ fn a_call_that_the_provider_refuses_since_it_could_not_read_it_is_asked_for_agai
 }
 
 #[test]
+fn a_run_whose_answers_fail_on_the_way_ends_with_the_words_of_the_provider() {
+    let model = ScriptedModel::new(|_| {
+        let answer = Response { finish_reason: FinishReason::Error, ..says("Let me") };
+        Ok(Response { raw: json!({ "error": { "message": "the server of the model ran out of memory" } }), ..answer })
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    bed.pass(Duration::from_secs(3_600));
+    let told = format!("{:?}", bed.status(&run));
+    assert!(told.contains("in the middle of its answer: the server of the model ran out of memory"), "{told}");
+    assert_eq!(model.calls(), 7);
+}
+
+#[test]
 fn a_thought_alone_is_no_answer() {
     for (finish, asked, reason) in [(FinishReason::Error, 1, "no_answer"), (FinishReason::ToolCalls, 2, "completed")] {
         let answers = Mutex::new(vec![says("done"), {

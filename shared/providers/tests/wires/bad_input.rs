@@ -63,6 +63,12 @@ async fn a_secret_that_a_provider_repeats_is_in_no_error() {
     let setup = page.setup().key(ApiKey::known("hush-key-1".into()));
     let refused = openai(setup).ready().await.expect_err("refused");
     assert!(refused.message.contains("no entry with (secret)"), "{refused}");
+    let mut broken = completion(json!({ "content": "I am" }), "error");
+    broken["error"] = json!({ "message": "the upstream refused hush-key-1" });
+    let stage = Stage::json(broken);
+    let setup = stage.setup().key(ApiKey::known("hush-key-1".into()));
+    let answer = stage.ask(&openai(setup), &hello()).await.expect("an answer that failed on the way");
+    assert_eq!(answer.raw["error"]["message"], "the upstream refused (secret)");
 }
 
 #[tokio::test]
