@@ -252,6 +252,27 @@ async fn a_run_whose_model_miscalled_is_replayed_without_the_answer_that_was_los
 }
 
 #[tokio::test]
+async fn a_run_of_which_every_answer_was_thrown_away_is_replayed_with_all_of_them() {
+    let model = ScriptedModel::new(|_| Ok(Response { finish_reason: FinishReason::ToolCalls, ..answers("") }));
+    let models = [model.clone()];
+    let agents = [("helper", Agent::new(move |outside| graph(agent("helper", &model, outside))))];
+    let (world, session) = world(&agents).await;
+    let mut task = run(&world, &session, "go").await;
+    for _ in 0..6 {
+        wake(&world, &task).await;
+        world.work().await;
+    }
+    task = world.get(&path_of(&task)).await;
+    assert_eq!((called(&models), &task["failure"]["code"]), (7, &json!("no_answer")), "{task:#}");
+    let used = receipt(&world, &task).await["autonomy_budget"]["consumed"].clone();
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(700), &json!(70)));
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
+    assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
+    assert_eq!(called(&models), 7, "a replay calls nobody");
+}
+
+#[tokio::test]
 async fn a_run_that_was_handed_over_is_replayed_with_both_agents() {
     let first = ScriptedModel::new(|_| Ok(calls(&[("c", "AgentSwitch", json!({ "to": "second" }))])));
     let second = ScriptedModel::new(|request| Ok(answers(&results(request).join("|"))));

@@ -15,6 +15,8 @@ use super::run::PlannedCall;
 const LISTED: usize = 48 * 1024;
 /// Kind of the entry of an answer of the model that is thrown away.
 pub(crate) const ANSWER_LOST: &str = "dormouse.answer_lost";
+/// Field of that entry where the run ended with it.
+pub(crate) const IS_LAST: &str = "is_last";
 /// Name of the entry about tools that are missing.
 pub(crate) const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Characters of all reasons in it, and of one.
@@ -110,6 +112,8 @@ pub(crate) struct LostAnswer<'c> {
     pub(crate) usage: Usage,
     pub(crate) cost: f64,
     pub(crate) duration_ms: u64,
+    /// True if the run ends with it.
+    pub(crate) is_last: bool,
 }
 
 pub(crate) fn answer_lost(parts: &AgentParts, lost: LostAnswer<'_>) -> Result<(), NodeError> {
@@ -117,6 +121,7 @@ pub(crate) fn answer_lost(parts: &AgentParts, lost: LostAnswer<'_>) -> Result<()
     let identity = parts.model.provider.identity();
     let entry = JournalEntry::new(kind);
     let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server.as_str()) };
+    let entry = if lost.is_last { entry.with(IS_LAST, true) } else { entry };
     record(
         naming(entry, &identity)
             .with("step", lost.step)

@@ -101,6 +101,23 @@ pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> 
     Ok(response)
 }
 
+/// Number of attempts at this step that failed before.
+fn attempts_of(run: &AgentRun) -> u32 {
+    let rested = run.rest.as_ref().map(|rest| rest.attempts);
+    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default()
+}
+
+/// Seconds of the next rest; `None` where the run has rested as often as it may.
+fn next_rest(run: &AgentRun) -> Option<u32> {
+    usize::try_from(attempts_of(run)).ok().and_then(|attempts| RESTS.get(attempts)).copied()
+}
+
+/// True where `error` may pass, and the run does not rest for it any more.
+pub(crate) fn is_given_up(run: &AgentRun, error: &ModelError) -> bool {
+    let is_too_long = error.retry_after.is_some_and(|asked| asked > LONGEST_REST);
+    error.is_transient() && (is_too_long || next_rest(run).is_none())
+}
+
 /// The `rest` before the next attempt, or the failure of the run where resting does not help.
 pub(crate) async fn rest(
     parts: &AgentParts,
@@ -108,9 +125,8 @@ pub(crate) async fn rest(
     error: &ModelError,
     rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
-    let rested = run.rest.as_ref().map(|rest| rest.attempts);
-    let attempts = rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default();
-    let next = usize::try_from(attempts).ok().and_then(|attempts| RESTS.get(attempts)).filter(|_| error.is_transient());
+    let attempts = attempts_of(run);
+    let next = next_rest(run).filter(|_| error.is_transient());
     let asked = error.retry_after.unwrap_or_default();
     let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
         at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
@@ -121,7 +137,7 @@ pub(crate) async fn rest(
         return Err(NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category()));
     };
     let asked = asked.as_secs() + u64::from(asked.subsec_nanos() > 0);
-    let seconds = u32::try_from(asked).unwrap_or(u32::MAX).max(*seconds);
+    let seconds = u32::try_from(asked).unwrap_or(u32::MAX).max(seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
     let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), ..rest };
     Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake()))

@@ -24,7 +24,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
 use super::instructions;
-use super::lost::{Unusable, mendable, rest, usable};
+use super::lost::{Unusable, is_given_up, mendable, rest, usable};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -152,14 +152,18 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
             if let Some(usage) = usage {
                 let cost = parts.model.prices.map_or(0.0, |prices| prices.cost(&usage));
                 run.usage = run.usage.and(usage, cost, duration_ms);
-                let message = &error.message;
-                answer_lost(
-                    parts,
-                    LostAnswer { step: run.steps + 1, message, request_digest, usage, cost, duration_ms },
-                )?;
+                let (step, message, is_last) = (run.steps + 1, &error.message, is_given_up(&run, &error));
+                let lost = LostAnswer { step, message, request_digest, usage, cost, duration_ms, is_last };
+                answer_lost(parts, lost)?;
                 if has_spent(parts, &run) {
                     let update = ended(parts, run, TerminalReason::Budget).await?;
                     return Ok(update.then(identity(parts)));
+                }
+                // A step that fails records nothing, and is made again by the next worker: it would be paid further on.
+                if is_last {
+                    end(parts, &mut run, TerminalReason::NoAnswer).await?;
+                    run.dormouse_shortfall = told(run.dormouse_shortfall, &error.message);
+                    return Ok(concluded(run).then(identity(parts)));
                 }
             }
             let next = ModelRest { advice: advice.to_owned(), jobs: jobs + lost, ..ModelRest::default() };
@@ -408,9 +412,13 @@ pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: Terminal
 /// Ends the run since a hook says so, for this `reason`.
 pub(crate) async fn ended_by_hook(parts: &AgentParts, run: &mut AgentRun, reason: &str) -> Result<(), NodeError> {
     end(parts, run, TerminalReason::Hook).await?;
-    run.dormouse_shortfall =
-        run.dormouse_shortfall.take().map(|shortfall| Shortfall { message: reason.to_owned(), ..shortfall });
+    run.dormouse_shortfall = told(run.dormouse_shortfall.take(), reason);
     Ok(())
+}
+
+/// The same shortfall, of which is told `reason`.
+fn told(shortfall: Option<Shortfall>, reason: &str) -> Option<Shortfall> {
+    shortfall.map(|shortfall| Shortfall { message: reason.to_owned(), ..shortfall })
 }
 
 /// The end of a run, or none, as its state has it.

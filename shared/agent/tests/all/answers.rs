@@ -147,7 +147,7 @@ fn a_call_that_the_provider_refuses_since_it_could_not_read_it_is_asked_for_agai
 }
 
 #[test]
-fn a_run_whose_answers_fail_on_the_way_ends_with_the_words_of_the_provider() {
+fn a_run_of_which_every_answer_is_thrown_away_ends_with_all_of_them_counted_and_the_words_of_the_provider() {
     let model = ScriptedModel::new(|_| {
         let answer = Response { finish_reason: FinishReason::Error, ..says("Let me") };
         Ok(Response { raw: json!({ "error": { "message": "the server of the model ran out of memory" } }), ..answer })
@@ -155,9 +155,11 @@ fn a_run_whose_answers_fail_on_the_way_ends_with_the_words_of_the_provider() {
     let mut bed = bed(MATTER, &model, &mailer());
     let run = bed.start("helper", message("look it up"));
     bed.pass(Duration::from_secs(3_600));
-    let told = format!("{:?}", bed.status(&run));
-    assert!(told.contains("in the middle of its answer: the server of the model ran out of memory"), "{told}");
-    assert_eq!(model.calls(), 7);
+    let state = bed.status(&run).completed();
+    assert_eq!((model.calls(), &state["reason"]), (7, &json!("no_answer")));
+    assert_eq!((&state["usage"]["prompt_tokens"], &state["steps"]), (&json!(700), &json!(0)));
+    let told = state["dormouse_shortfall"]["message"].as_str().unwrap();
+    assert!(told.ends_with("in the middle of its answer: the server of the model ran out of memory"), "{told}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The model as it answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::model::{
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use super::super::compact::{RESPONSE, SAID, asks_for_summary};
 use super::super::digest;
+use super::super::entries::IS_LAST;
 use super::super::run::read;
 use super::RecordedClock;
 use super::past::{Past, PastModelAnswer, failed_with, is_no_summary, number, text};
@@ -73,6 +75,8 @@ impl RecordedModel {
         let message = text(&past.payload, "message").unwrap_or_default();
         let mut error = ModelError::new(ModelErrorCategory::Unavailable, message);
         error.usage = Some(Box::new(usage_of(&past.payload)));
+        // A replay has not rested as often, which it does for what was thrown away alone.
+        error.retry_after = past.payload.contains_key(IS_LAST).then_some(Duration::MAX);
         error
     }
 
