@@ -43,6 +43,7 @@ mod tools;
 mod toolset;
 mod waits;
 mod watch;
+mod weight;
 
 use std::sync::Arc;
 

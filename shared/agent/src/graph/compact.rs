@@ -19,7 +19,6 @@ use super::context::repaired;
 use super::digest::of_value;
 use super::entries::naming;
 use super::hooks::fire;
-use super::images;
 use super::lost::mendable;
 use super::model::{conversational, millis};
 use super::open::{Told, callers, run_of, standing};
@@ -27,12 +26,9 @@ use super::parts::AgentParts;
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
 use super::watch::unless_canceled;
+use super::weight::{BYTES_OF_TOKEN, image_tokens, length_of, size, tokens};
 use crate::workspace::HookEvent;
 
-/// Bytes of JSON that count as a token.
-const BYTES_OF_TOKEN: u64 = 4;
-/// Tokens that an image counts as.
-const TOKENS_OF_IMAGE: u64 = 1600;
 /// Groups of messages that stay as they are, at most.
 const KEPT_GROUPS: usize = 3;
 /// Tokens of a summary, at least; what a model thinks before it counts among them.
@@ -453,45 +449,13 @@ fn open_standing<'r>(run: &'r AgentRun, by: Option<&str>, id: &str) -> Option<&'
     standing(&run.unanswered, by, id).filter(|_| !run.messages.iter().any(is_result))
 }
 
-/// Tokens that an image counts as with the model of `parts`: its name alone, where that is told of it in words.
-fn image_tokens(parts: &AgentParts) -> u64 {
-    if parts.shows_images() { TOKENS_OF_IMAGE } else { 0 }
-}
-
-/// Tokens of `request`, by its length, where an image is `image` of them.
-fn size(request: &CompletionRequest, image: u64) -> u64 {
-    let images = request.messages.iter().filter(|message| has_blocks(message)).map(|one| images::count(&json!(one)));
-    (length(&request.messages) + length(&request.tools)) / BYTES_OF_TOKEN + images.sum::<u64>() * image
-}
-
-/// True if `message` may have images.
-fn has_blocks(message: &Message) -> bool {
-    match message {
-        Message::User { content } => content.blocks().is_some(),
-        Message::Tool { images, .. } => !images.is_empty(),
-        Message::System { .. } | Message::Assistant(_) => false,
-    }
-}
-
-fn tokens(messages: &[Value], image: u64) -> u64 {
-    messages.iter().map(|message| length_of(message, image)).sum::<u64>() / BYTES_OF_TOKEN
-}
-
-/// Bytes of a message without the mark of its run, which no model is told, and with what its images count for.
-fn length_of(message: &Value, image: u64) -> u64 {
-    length(&Unmarked(message)) + images::count(message) * image * BYTES_OF_TOKEN
-}
-
-fn length(value: &impl Serialize) -> u64 {
-    dormouse_json::length(value).map_or(0, |length| u64::try_from(length).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use dormouse_ports::RUN_MARK;
 
+    use super::super::weight::length;
     use super::*;
 
     fn run(roles: &[&str]) -> AgentRun {
