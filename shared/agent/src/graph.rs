@@ -37,6 +37,7 @@ mod outputs;
 mod parts;
 mod plan;
 mod recorded;
+mod retold;
 mod run;
 mod time;
 mod tools;

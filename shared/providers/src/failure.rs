@@ -68,6 +68,7 @@ pub(crate) fn of_answer(
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;
+    error.too_long = refusal.category == ModelErrorCategory::InvalidRequest && is_too_long(&words);
     if is_used_up(answer.body) || is_over_limit(status, &words) {
         error.may_pass = Some(false);
     } else if ModelError::tells_of_miscall(answer.body) {

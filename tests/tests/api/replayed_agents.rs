@@ -334,6 +334,41 @@ async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_sum
 }
 
 #[tokio::test]
+async fn a_run_whose_conversation_was_refused_as_too_long_is_replayed_with_the_refusal_and_the_summary() {
+    let model = ScriptedModel::new(|request| {
+        if json!(request.messages.first()).to_string().contains("You write the summary") {
+            return Ok(answers("it was looked at"));
+        }
+        if json!(request.messages).to_string().len() > 5_000 {
+            let mut error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
+            error.too_long = true;
+            return Err(error);
+        }
+        let last = json!(request.messages.last()).to_string();
+        let at = last.rsplit("look-").next().and_then(|rest| rest.get(..1)?.parse().ok()).unwrap_or(0);
+        let id = format!("look-{}", at + 1);
+        Ok(if at >= 7 { answers("done") } else { calls(&[(&id, "look", json!({ "to": id }))]) })
+    });
+    let long = "LOOKED ".repeat(150);
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |call| {
+        let at = call.arguments["to"].as_str().unwrap_or_default();
+        Ok(ToolReply::Done(ToolOutput::text(format!("{long}{at}"))))
+    });
+    let outside = (model.clone(), tools.clone());
+    let helper = Agent::new(move |outside| {
+        graph(parts("description: looks", model.clone(), tools.clone(), outside.clock.clone()))
+    });
+    let (world, session) = world(&[("helper", helper)]).await;
+    let task = run(&world, &session, "look").await;
+    let told = events(&world, &path_of(&task)).await;
+    let refused = told.iter().filter(|event| event["event"] == "vendor.dormouse.answer_lost").count();
+    assert!(refused >= 1, "{told:#?}");
+    let used = receipt(&world, &task).await["autonomy_budget"]["consumed"].clone();
+    assert_eq!(used["input_tokens"], json!(100 * (outside.0.calls() - refused)), "a refusal costs nothing");
+    ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+}
+
+#[tokio::test]
 async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed_with_the_same_reason() {
     type Answers = fn() -> Result<Response, ModelError>;
     let refused: Answers = || Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"));

@@ -21,8 +21,9 @@ use super::entries::naming;
 use super::hooks::fire;
 use super::lost::mendable;
 use super::model::{conversational, millis};
-use super::open::{Told, callers, run_of, standing};
+use super::open::{Told, callers};
 use super::parts::AgentParts;
+use super::retold::{LONGEST_LINE, told};
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
 use super::watch::unless_canceled;
@@ -39,8 +40,8 @@ const MOST_TOKENS: u64 = 4096;
 const PART_OF_WINDOW: u64 = 16;
 /// The part of the window by which a request grows before a summary is asked for again that was not had.
 const GROWTH: u64 = 10;
-/// Characters of one message that the summary is made of.
-const LONGEST_LINE: usize = 4000;
+/// Bytes of what a summary is made of, at least, where a model refuses more.
+const LEAST_TOLD: usize = 8 * 1024;
 /// Bytes of a summary that are kept for replays.
 const MOST_KEPT: usize = 24 * 1024;
 
@@ -234,7 +235,7 @@ impl Cut {
 }
 
 /// The compaction of `run`, where it is of this conversation.
-fn current(run: &AgentRun) -> Option<&Compaction> {
+pub(super) fn current(run: &AgentRun) -> Option<&Compaction> {
     let compaction = run.compaction.as_ref()?;
     let last = run.messages.get(compaction.upto.checked_sub(1)?)?;
     (digest_of(last) == compaction.last).then_some(compaction)
@@ -293,6 +294,32 @@ pub(crate) async fn asked(parts: &AgentParts, run: &AgentRun) -> Result<Option<C
     compact(parts, run, &Cut::of(run, cut), ("asked", parts.model.context_window.unwrap_or(128 * 1024))).await
 }
 
+/// A way to go on where a model refused a conversation as too long.
+pub(crate) struct Shortening {
+    cut: Cut,
+    /// Half of what was refused, in tokens, or the window, where that is smaller: it is more than the model says.
+    window: u64,
+}
+
+/// The way to go on where a provider refused `request` as too long; `None` where a summary would take away too little of it, as
+/// right behind one.
+pub(crate) fn shortening(parts: &AgentParts, run: &AgentRun, request: &CompletionRequest) -> Option<Shortening> {
+    let last = cuts(run).pop().filter(|_| parts.compacts)?;
+    let image = image_tokens(parts);
+    let (cut, size) = (Cut::of(run, last), size(request, image));
+    let window = parts.model.context_window.unwrap_or(u64::MAX).min(size / 2);
+    (cut.taken(run, image).saturating_mul(10) >= size).then_some(Shortening { cut, window })
+}
+
+/// Makes the conversation shorter so: all but the newest group becomes the summary.
+pub(crate) async fn shorten(
+    parts: &AgentParts,
+    run: &AgentRun,
+    shortening: &Shortening,
+) -> Result<Option<Compacted>, NodeError> {
+    compact(parts, run, &shortening.cut, ("refused", shortening.window)).await
+}
+
 /// Places at which the conversation may be cut, the one that keeps most first. A group begins with what a user or the
 /// model says, and holds the results of the calls in it.
 fn cuts(run: &AgentRun) -> Vec<usize> {
@@ -325,12 +352,25 @@ async fn compact(
     }
     let mut instructions = INSTRUCTIONS.to_owned();
     verdict.context.iter().for_each(|text| instructions.push_str(&format!("\n\n{text}")));
-    let question = told(run, cut.at, usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX));
-    let mut request = CompletionRequest::new([Message::system(instructions), Message::user(question)]);
-    let usual = (window / PART_OF_WINDOW).min(MOST_TOKENS);
-    let most = parts.model.config.max_tokens.unwrap_or(usual).max(LEAST_TOKENS);
-    let short = RuntimeConfig { max_tokens: Some(most), ..RuntimeConfig::default() };
-    request.config = parts.model.config.overridden_by(&short);
+    let behind = parts.time_of_hooks(&[HookEvent::AfterContextCompact]);
+    let began = parts.clock.monotonic();
+    let mut room = usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX);
+    let (request, most, answer) = loop {
+        let question = told(run, cut.at, room);
+        let less = room.min(question.len()) / 4;
+        let most = most_tokens(parts, room);
+        let mut request = CompletionRequest::new([Message::system(instructions.clone()), Message::user(question)]);
+        let short = RuntimeConfig { max_tokens: Some(most), ..RuntimeConfig::default() };
+        request.config = parts.model.config.overridden_by(&short);
+        let time = CallTime::of(parts, &run.usage, parts.model.timeout, behind);
+        let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
+        match unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await? {
+            // The window may be smaller than anybody said.
+            Err(error) if error.too_long && less >= LEAST_TOLD => room = less,
+            answer => break (request, most, answer),
+        }
+    };
+    let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     // A model may say more than it was asked for, as long as the conversation becomes shorter by it.
     let after = |summary: &str| cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN;
     let is_longer = |summary: &str| summary.len() as u64 / BYTES_OF_TOKEN > most && after(summary) >= before;
@@ -339,12 +379,6 @@ async fn compact(
         false if summary.trim().is_empty() => Some("the model gave no summary"),
         false => is_longer(summary).then_some("the model's summary is longer than what it stands for"),
     };
-    let behind = parts.time_of_hooks(&[HookEvent::AfterContextCompact]);
-    let time = CallTime::of(parts, &run.usage, parts.model.timeout, behind);
-    let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
-    let began = parts.clock.monotonic();
-    let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
-    let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     let answer = answer.or_else(mendable).map(|response| Response { usage: response.billed(), ..response });
     let response = match answer {
         Ok(response) => response,
@@ -398,55 +432,16 @@ async fn compact(
     Ok(Some(Compacted::Yes { update, usage, context: verdict.context }))
 }
 
+/// Tokens of a summary that is made of so many bytes, at most.
+fn most_tokens(parts: &AgentParts, room: usize) -> u64 {
+    let window = u64::try_from(room).unwrap_or(u64::MAX) / 2;
+    let usual = (window / PART_OF_WINDOW).min(MOST_TOKENS);
+    parts.model.config.max_tokens.unwrap_or(usual).max(LEAST_TOKENS)
+}
+
 /// True if `response` ended where it had no more room: what it left out would be forgotten.
 fn is_cut(response: &Response) -> bool {
     response.finish_reason == FinishReason::Length
-}
-
-/// What the summary is made of: the summary before it and the messages behind that, the newest of them where they are
-/// too many.
-fn told(run: &AgentRun, cut: usize, room: usize) -> String {
-    let before = current(run);
-    let from = before.map_or(0, |compaction| compaction.upto);
-    let mut lines: Vec<String> = Vec::new();
-    let mut length = 0;
-    for message in run.messages[from..cut].iter().rev() {
-        let line = line(run, message);
-        length += line.len();
-        if length > room {
-            lines.push("[older messages are left out]".to_owned());
-            break;
-        }
-        lines.push(line);
-    }
-    lines.extend(before.map(|compaction| format!("summary so far: {}", compaction.summary)));
-    lines.reverse();
-    lines.join("\n\n")
-}
-
-fn line(run: &AgentRun, message: &Value) -> String {
-    let role = message["role"].as_str().unwrap_or_default();
-    let content = match &message["content"] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        blocks @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => blocks.to_string(),
-    };
-    let mut line = format!("{role}: {content}");
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
-        let name = call["name"].as_str().unwrap_or_default();
-        line.push_str(&format!("\n{role} calls {name} with {}", call["arguments"]));
-        if let Some(standing) = call["id"].as_str().and_then(|id| open_standing(run, run_of(message), id)) {
-            line.push_str(&format!(" ({standing})"));
-        }
-    }
-    conversational(&line, LONGEST_LINE)
-}
-
-/// How the call `id` of the run with the mark `by` stands, where it has no result yet.
-fn open_standing<'r>(run: &'r AgentRun, by: Option<&str>, id: &str) -> Option<&'r str> {
-    let is_result =
-        |message: &Value| matches!(Told::of_value(message), Told::Result(of, call) if call == id && of == by);
-    standing(&run.unanswered, by, id).filter(|_| !run.messages.iter().any(is_result))
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ const LISTED: usize = 48 * 1024;
 pub(crate) const ANSWER_LOST: &str = "dormouse.answer_lost";
 /// Field of that entry where the run ended with it.
 pub(crate) const IS_LAST: &str = "is_last";
+/// The same where the conversation was too long, and was made shorter.
+pub(crate) const TOO_LONG: &str = "too_long";
 /// Name of the entry about tools that are missing.
 pub(crate) const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Characters of all reasons in it, and of one.
@@ -114,6 +116,8 @@ pub(crate) struct LostAnswer<'c> {
     pub(crate) duration_ms: u64,
     /// True if the run ends with it.
     pub(crate) is_last: bool,
+    /// True if there was none, since the conversation is too long: it is made shorter.
+    pub(crate) too_long: bool,
 }
 
 pub(crate) fn answer_lost(parts: &AgentParts, lost: LostAnswer<'_>) -> Result<(), NodeError> {
@@ -122,6 +126,7 @@ pub(crate) fn answer_lost(parts: &AgentParts, lost: LostAnswer<'_>) -> Result<()
     let entry = JournalEntry::new(kind);
     let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server.as_str()) };
     let entry = if lost.is_last { entry.with(IS_LAST, true) } else { entry };
+    let entry = if lost.too_long { entry.with(TOO_LONG, true) } else { entry };
     record(
         naming(entry, &identity)
             .with("step", lost.step)

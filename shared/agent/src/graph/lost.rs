@@ -112,6 +112,12 @@ fn next_rest(run: &AgentRun) -> Option<u32> {
     usize::try_from(attempts_of(run)).ok().and_then(|attempts| RESTS.get(attempts)).copied()
 }
 
+/// A moment of rest before the model is asked something else behind `error` and so many jobs.
+pub(crate) fn again(run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
+    let (attempts, message) = (attempts_of(run) + 1, error.message.clone());
+    ModelRest { attempts, seconds: 1, message, jobs, ..ModelRest::default() }
+}
+
 /// True where `error` may pass, and the run does not rest for it any more.
 pub(crate) fn is_given_up(run: &AgentRun, error: &ModelError) -> bool {
     let is_too_long = error.retry_after.is_some_and(|asked| asked > LONGEST_REST);

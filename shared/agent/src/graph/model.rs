@@ -8,6 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, Response, RetryPolicy,
+    Usage,
 };
 use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map, Shortfall};
 use futures::future::{Either, select};
@@ -24,7 +25,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
 use super::instructions;
-use super::lost::{Unusable, is_given_up, mendable, rest, usable};
+use super::lost::{Unusable, again, is_given_up, mendable, rest, usable};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -148,27 +149,8 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let mut response = match answer.map_err(Unusable::failed).and_then(usable) {
         Ok(response) => response,
         Err(unusable) => {
-            let Unusable { error, jobs: lost, advice, usage } = *unusable;
-            if let Some(usage) = usage {
-                let cost = parts.model.prices.map_or(0.0, |prices| prices.cost(&usage));
-                run.usage = run.usage.and(usage, cost, duration_ms);
-                let (step, message, is_last) = (run.steps + 1, &error.message, is_given_up(&run, &error));
-                let lost = LostAnswer { step, message, request_digest, usage, cost, duration_ms, is_last };
-                answer_lost(parts, lost)?;
-                if has_spent(parts, &run) {
-                    let update = ended(parts, run, TerminalReason::Budget).await?;
-                    return Ok(update.then(identity(parts)));
-                }
-                // A step that fails records nothing, and is made again by the next worker: it would be paid further on.
-                if is_last {
-                    end(parts, &mut run, TerminalReason::NoAnswer).await?;
-                    run.dormouse_shortfall = told(run.dormouse_shortfall, &error.message);
-                    return Ok(concluded(run).then(identity(parts)));
-                }
-            }
-            let next = ModelRest { advice: advice.to_owned(), jobs: jobs + lost, ..ModelRest::default() };
-            let rest = rest(parts, &run, &error, next).await;
-            return rest.map(|update| update.then(identity(parts)));
+            let asked = NoAnswer { unusable: *unusable, request_digest, duration_ms, jobs };
+            return without_answer(parts, run, &request, asked).await.map(|update| update.then(identity(parts)));
         }
     };
     told_apart(&mut response.message.tool_calls);
@@ -208,6 +190,63 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::awaits_children, run.awaits_children)
         .then(rested())
         .then(identity(parts)))
+}
+
+/// A request to which there is no answer that can stand in the conversation.
+struct NoAnswer {
+    unusable: Unusable,
+    request_digest: String,
+    duration_ms: u64,
+    /// Jobs that ended without an answer before.
+    jobs: u32,
+}
+
+/// What follows such a `request`: a shorter conversation where it was too long, a rest before it is made again, or the end.
+async fn without_answer(
+    parts: &AgentParts,
+    mut run: AgentRun,
+    request: &CompletionRequest,
+    asked: NoAnswer,
+) -> Result<Update<AgentRun>, NodeError> {
+    let NoAnswer { unusable: Unusable { error, jobs: lost, advice, usage }, request_digest, duration_ms, jobs } = asked;
+    let jobs = jobs + lost;
+    let shortening = if error.too_long { compact::shortening(parts, &run, request) } else { None };
+    if let Some(usage) = usage.or(shortening.as_ref().map(|_| Usage::default())) {
+        let cost = parts.model.prices.map_or(0.0, |prices| prices.cost(&usage));
+        run.usage = run.usage.and(usage, cost, duration_ms);
+        let (step, message, is_last) = (run.steps + 1, &error.message, is_given_up(&run, &error));
+        let too_long = shortening.is_some();
+        let lost = LostAnswer { step, message, request_digest, usage, cost, duration_ms, is_last, too_long };
+        answer_lost(parts, lost)?;
+        if has_spent(parts, &run) {
+            return ended(parts, run, TerminalReason::Budget).await;
+        }
+        // A step that fails records nothing, and is made again by the next worker: it would be paid further on.
+        if is_last {
+            end(parts, &mut run, TerminalReason::NoAnswer).await?;
+            run.dormouse_shortfall = told(run.dormouse_shortfall, &error.message);
+            return Ok(concluded(run));
+        }
+    }
+    if let Some(shortening) = shortening {
+        match compact::shorten(parts, &run, &shortening).await? {
+            Some(Compacted::Yes { update, usage, context }) => {
+                // The next job is another one.
+                let rest = parts.model.background.as_ref().map(|_| again(&run, &error, jobs));
+                let context = gates::told_also(run.hook_context, context);
+                let told = AgentRun::hook_context.set(context).set(AgentRun::usage, usage).set(AgentRun::rest, rest);
+                return Ok(update.then(told).then(awake()));
+            }
+            Some(Compacted::Stopped { reason, usage }) => {
+                run.usage = usage;
+                return stopped(parts, run, &reason).await;
+            }
+            // It fails, as it would without a summary.
+            Some(Compacted::No { .. }) | None => {}
+        }
+    }
+    let next = ModelRest { advice: advice.to_owned(), jobs, ..ModelRest::default() };
+    rest(parts, &run, &error, next).await
 }
 
 /// The end of a run whose model is not asked since a hook says so, for this `reason`.

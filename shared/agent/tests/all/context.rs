@@ -1,6 +1,7 @@
 //! What a model is shown: the conversation, made shorter where it fills the model's window or where somebody asks.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -94,6 +95,79 @@ fn a_conversation_that_fills_the_window_goes_on_with_a_summary() {
     assert_eq!(contents(&state, "user"), ["look"], "the conversation itself stays whole");
     assert_eq!(state["steps"], requests.len() - summaries);
     assert_eq!(state["usage"]["prompt_tokens"], 100 * requests.len(), "summaries are paid for as well");
+}
+
+/// What a provider says of a conversation that its model has no room for.
+fn too_long() -> ModelError {
+    let mut error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
+    error.too_long = true;
+    error
+}
+
+/// A bed for `model`, of which nobody said how many tokens it takes.
+fn unsaid(model: &Arc<ScriptedModel>) -> TestBed {
+    let used = model.clone();
+    TestBed::new(
+        &Agents::new().graph(move |outside| {
+            graph::graph(parts("description: helps", used.clone(), looker(), outside.clock.clone()))
+        }),
+    )
+}
+
+#[test]
+fn a_conversation_that_is_refused_as_too_long_goes_on_with_a_summary() {
+    let answered = AtomicUsize::new(0);
+    let model = ScriptedModel::new(move |request| {
+        if asks_for_summary(request) {
+            return Ok(says("it was looked at"));
+        }
+        if size(request) > 1_500 {
+            return Err(too_long());
+        }
+        let at = answered.fetch_add(1, Ordering::Relaxed);
+        Ok(if at < 12 { calls(&[(&format!("c{at}"), "look", json!({ "to": "x" }))]) } else { says("done") })
+    });
+    let mut bed = unsaid(&model);
+    let run = bed.start("helper", message("look"));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["steps"]), (&json!("completed"), &json!(13)));
+    let requests = model.requests.lock().expect("not poisoned").clone();
+    let summaries: Vec<usize> = (0..requests.len()).filter(|at| asks_for_summary(&requests[*at])).collect();
+    assert!(!summaries.is_empty(), "it was made shorter");
+    for at in &summaries {
+        assert!(size(&requests[at - 1]) > 1_500, "one is asked for behind a refusal alone");
+    }
+    assert_eq!(state["usage"]["prompt_tokens"], 100 * (13 + summaries.len()), "a refusal costs nothing");
+}
+
+#[test]
+fn a_conversation_that_no_summary_makes_shorter_fails_as_its_provider_says() {
+    let model =
+        ScriptedModel::new(|request| if asks_for_summary(request) { Ok(says("short")) } else { Err(too_long()) });
+    let long = |role: &str| json!({ "role": role, "content": "x".repeat(8_000) });
+    for (messages, asked) in [
+        (vec![long("user")], 1),
+        // Behind the summary there is nothing left to take away.
+        (vec![long("user"), long("assistant"), long("user")], 3),
+    ] {
+        let before = model.calls();
+        let refused = unsaid(&model).try_start("helper", json!({ "messages": messages })).expect_err("it is too long");
+        assert!(refused.message.contains("the conversation is too long"), "{refused:?}");
+        assert_eq!(model.calls() - before, asked);
+    }
+}
+
+#[test]
+fn a_summary_is_asked_for_with_less_where_the_model_refuses_as_much() {
+    let model = ScriptedModel::new(|request| if size(request) > 10_000 { Err(too_long()) } else { Ok(says("short")) });
+    let roles = ["user", "assistant"].iter().cycle().take(60);
+    let messages: Vec<Value> = roles.map(|role| json!({ "role": role, "content": "x".repeat(5_000) })).collect();
+    let mut bed = unsaid(&model);
+    let run = bed.start("helper", json!({ "messages": messages, "compact": true }));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["compaction"]["upto"]), (&json!("completed"), &json!(59)));
+    let sizes: Vec<usize> = model.requests.lock().expect("not poisoned").iter().map(size).collect();
+    assert!(sizes.len() == 3 && sizes[2] < 5_000, "{sizes:?}");
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub struct ModelError {
     pub may_pass: Option<bool>,
     /// Failure to fit the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
     pub structured: Option<Box<StructuredFailure>>,
+    /// True if the conversation is longer than the model takes.
+    pub too_long: bool,
     /// Tokens that the provider counts although it gives no answer, as far as it tells.
     pub usage: Option<Box<Usage>>,
     /// The answer as far as it could be read, where only its calls of tools are unusable: a name that no tool has,
@@ -106,6 +108,7 @@ impl ModelError {
             retry_after: None,
             may_pass: None,
             structured: None,
+            too_long: false,
             usage: None,
             rejected: None,
         }

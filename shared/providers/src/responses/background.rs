@@ -145,6 +145,7 @@ fn failure(raw: Value) -> ModelError {
     };
     let mut error = ModelError::new(category, format!("the provider gave up in the background: {words}{advice}"));
     error.may_pass = may_pass;
+    error.too_long = raw.pointer("/error/code").and_then(Value::as_str) == Some("context_length_exceeded");
     error.usage =
         raw.get("usage").filter(|usage| usage.is_object()).map(|usage| Box::new(response::usage(Some(usage))));
     error.raw = Some(Box::new(raw));

@@ -39,6 +39,7 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("refused");
         assert_eq!((refused.category, refused.status), (category, Some(status)), "{status} {body}: {refused}");
         assert!(refused.message.contains(words), "{refused}");
+        assert_eq!(refused.too_long, words == "`/compact`" || words == "`metadata.context_window`", "{refused}");
         assert!(!format!("{refused:?}").contains("hush"), "a key in an error: {refused:?}");
     }
 }

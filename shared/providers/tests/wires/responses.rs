@@ -268,6 +268,7 @@ async fn a_job_that_failed_says_why() {
         assert_eq!((error.category, error.is_transient()), (category, is_transient), "{code}");
         assert!(error.message.contains("oops"), "{error}");
         assert_eq!(error.message.contains("`/compact`"), code == "context_length_exceeded", "{error}");
+        assert_eq!(error.too_long, code == "context_length_exceeded", "{error}");
     }
     let gone = Stage::answering(ScriptedAnswer::json(404, &json!({ "error": { "message": "no such response" } })));
     let refused = responses(gone.setup()).poll(&BackgroundJob { id: "a/b".into() }, &hello()).await.expect_err("gone");

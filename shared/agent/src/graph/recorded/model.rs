@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::super::compact::{RESPONSE, SAID, asks_for_summary};
 use super::super::digest;
-use super::super::entries::IS_LAST;
+use super::super::entries::{IS_LAST, TOO_LONG};
 use super::super::run::read;
 use super::RecordedClock;
 use super::past::{Past, PastModelAnswer, failed_with, is_no_summary, number, text};
@@ -75,6 +75,9 @@ impl RecordedModel {
         let message = text(&past.payload, "message").unwrap_or_default();
         let mut error = ModelError::new(ModelErrorCategory::Unavailable, message);
         error.usage = Some(Box::new(usage_of(&past.payload)));
+        if past.payload.contains_key(TOO_LONG) {
+            (error.category, error.too_long) = (ModelErrorCategory::InvalidRequest, true);
+        }
         // A replay has not rested as often, which it does for what was thrown away alone.
         error.retry_after = past.payload.contains_key(IS_LAST).then_some(Duration::MAX);
         error
@@ -86,7 +89,9 @@ impl RecordedModel {
         let asked = self.past.material.is_exact().then(|| digest::of_value(request));
         let Some(past) = self.past.take_summary(asked.as_deref()) else {
             let none = "no summary was recorded that was asked for so";
-            return Err(ModelError::new(ModelErrorCategory::InvalidRequest, none));
+            // Where one was, it may have been asked for with less, since the model refused this much.
+            let too_long = self.past.has_summary();
+            return Err(ModelError { too_long, ..ModelError::new(ModelErrorCategory::InvalidRequest, none) });
         };
         self.clock.pass(number(&past.payload, "duration_ms"));
         if let Some(error) = failed_with(&past) {

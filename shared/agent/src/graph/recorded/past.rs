@@ -148,9 +148,16 @@ impl Past {
     pub(super) fn take_summary(&self, digest: Option<&str>) -> Option<PastEntry> {
         let mut summaries = self.summaries.lock().unwrap_or_else(PoisonError::into_inner);
         let next = summaries.front()?;
-        let is_it =
-            is_no_summary(next) || digest.is_none_or(|digest| text(&next.payload, "request_digest") == Some(digest));
+        let is_it = digest.is_none_or(|digest| match text(&next.payload, "request_digest") {
+            Some(asked) => asked == digest,
+            None => is_no_summary(next),
+        });
         is_it.then(|| summaries.pop_front()).flatten()
+    }
+
+    /// True if a summary was made that was not given again yet.
+    pub(super) fn has_summary(&self) -> bool {
+        !self.summaries.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The answer that was thrown away where the model is asked now, if there was one that was not given again yet.
