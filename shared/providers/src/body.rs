@@ -1,7 +1,7 @@
 //! The body of a request: what the mapping produces, and what the caller adds (§6, managed-field collision).
 
 use dormouse_ports::Map;
-use dormouse_ports::model::{Message, ModelError, ModelErrorCategory, RuntimeConfig};
+use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, RuntimeConfig, ToolChoice};
 use serde_json::Value;
 
 use crate::canonical::same;
@@ -55,6 +55,11 @@ impl RequestBody {
         }
         Ok(self.produced)
     }
+}
+
+/// What is wished of calls; nothing where there are no tools, beside which providers refuse the word.
+pub(crate) fn tool_choice(request: &CompletionRequest) -> Option<&ToolChoice> {
+    request.tool_choice.as_ref().filter(|_| !request.tools.is_empty())
 }
 
 /// Names of the sampling fields that every wire has.

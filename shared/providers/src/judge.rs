@@ -175,6 +175,7 @@ pub(crate) fn arguments(text: &str) -> Result<dormouse_ports::Map, String> {
     }
     match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(Value::Null) => Ok(dormouse_ports::Map::new()),
         Ok(_) => Err("they are no JSON object".to_owned()),
         Err(error) => Err(format!("they are no JSON: {error}")),
     }

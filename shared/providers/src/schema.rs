@@ -63,15 +63,39 @@ pub(crate) fn with_properties(schema: &Value) -> Cow<'_, Value> {
 }
 
 /// True if constrained decoding of OpenAI takes `schema` as strict: no object has other fields than it names, and
-/// all of them are required (§8.1.5).
+/// all of them are required (§8.1.5). It refuses a request whose schema says more than it can hold to.
 pub(crate) fn is_strict(schema: &Value) -> bool {
+    schema.get("anyOf").is_none() && is_closed(schema)
+}
+
+/// Words that it refuses in strict schemas.
+const NOT_STRICT: [&str; 15] = [
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "patternProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "contains",
+    "uniqueItems",
+];
+
+fn is_closed(schema: &Value) -> bool {
     match schema {
+        Value::Object(keywords) if NOT_STRICT.iter().any(|word| keywords.contains_key(*word)) => false,
         Value::Object(keywords) => {
             let is_object = keywords.get("type").is_some_and(|kind| kind == "object" || contains(kind, "object"))
                 || keywords.contains_key("properties");
-            (!is_object || is_strict_object(schema)) && keywords.values().all(is_strict)
+            (!is_object || is_strict_object(schema)) && keywords.values().all(is_closed)
         }
-        Value::Array(items) => items.iter().all(is_strict),
+        Value::Array(items) => items.iter().all(is_closed),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
@@ -122,5 +146,12 @@ mod tests {
         assert!(!is_strict(&closed(json!({ "type": "object", "properties": { "b": {} } }))));
         assert!(!is_strict(&json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false })));
         assert!(!is_strict(&json!({ "type": "object" })));
+        for open in ["oneOf", "allOf", "not", "patternProperties", "uniqueItems"] {
+            assert!(!is_strict(&closed(json!({ open: [] }))), "{open} is refused at any depth");
+        }
+        assert!(is_strict(&closed(json!({ "anyOf": [{ "type": "string" }, { "type": "null" }] }))));
+        let mut choice = closed(json!({ "type": "string" }));
+        choice["anyOf"] = json!([]);
+        assert!(!is_strict(&choice), "a choice at the top is refused");
     }
 }

@@ -589,7 +589,7 @@ fn judged(model: &Arc<ScriptedModel>, judge: &Arc<ScriptedModel>, most: Option<u
         let handler = ModelHook {
             provider: judge.clone(),
             config: Default::default(),
-            prices: Some(Prices { prompt: 1000.0, completion: 0.0, cached: None }),
+            prices: Some(Prices { prompt: 1000.0, completion: 0.0, cached: None, written: None }),
             instructions: String::new(),
             question: "may it?".to_owned(),
         };

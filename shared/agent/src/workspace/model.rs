@@ -50,6 +50,9 @@ pub struct Prices {
     /// Of what of a request a cache had; that of a request without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<f64>,
+    /// Of what of a request was written to a cache; that of a request without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<f64>,
 }
 
 impl Prices {
@@ -58,9 +61,13 @@ impl Prices {
     pub fn cost(&self, usage: &Usage) -> f64 {
         let prompt = usage.prompt_tokens.unwrap_or_default();
         let cached = self.cached.map_or(0, |_| usage.cached_tokens.unwrap_or_default().min(prompt));
+        let rest = prompt - cached;
+        let written = self.written.map_or(0, |_| usage.cache_creation_tokens.unwrap_or_default().min(rest));
         let completion = usage.completion_tokens.unwrap_or_default() as f64 * self.completion;
         let cached_price = self.cached.unwrap_or_default();
-        ((prompt - cached) as f64 * self.prompt + cached as f64 * cached_price + completion) / 1_000_000.0
+        let written_price = self.written.unwrap_or_default();
+        let caches = cached as f64 * cached_price + written as f64 * written_price;
+        ((rest - written) as f64 * self.prompt + caches + completion) / 1_000_000.0
     }
 }
 
@@ -159,7 +166,8 @@ impl Prices {
     /// The prices that `value` has, if it has those that are needed.
     fn read(value: &serde_json::Value) -> Option<Self> {
         let of = |name: &str| value.get(name).and_then(price);
-        Some(Self { prompt: of("prompt")?, completion: of("completion")?, cached: of("cached") })
+        let (cached, written) = (of("cached"), of("written"));
+        Some(Self { prompt: of("prompt")?, completion: of("completion")?, cached, written })
     }
 }
 
@@ -182,7 +190,7 @@ const TOKENS: [(&str, &str); 3] = [
 /// The field of `metadata` by which a model is told its reasoning again.
 const RETURNS_REASONING: &str = "return_reasoning";
 /// Fields of `metadata.prices`, per million tokens.
-const PRICES: [&str; 3] = ["prompt", "completion", "cached"];
+const PRICES: [&str; 4] = ["prompt", "completion", "cached", "written"];
 
 /// Warns of what in `metadata` of the model `name` was meant and has no effect. Other fields are the author's own.
 fn tell_of_metadata(name: &str, metadata: Option<&YamlNode>, problems: &mut FileProblems<'_>) {

@@ -195,7 +195,7 @@ fn what_caches_had_and_what_the_model_thought_is_paid() {
     let state = bed.status(&run).completed();
     let usage = &state["usage"];
     assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(2_500), &json!(5_020)));
-    // Prices are 1, 2 and, for what a cache had, 0.5 per million.
+    // Prices are 1, 2 and, for what a cache had and took in, 0.5 and 1.25 per million.
     let cost = usage["cost"].as_f64().unwrap();
-    assert!((cost - (500.0 + 2_000.0 * 0.5 + 5_020.0 * 2.0) / 1e6).abs() < 1e-9, "{cost}");
+    assert!((cost - (200.0 + 300.0 * 1.25 + 2_000.0 * 0.5 + 5_020.0 * 2.0) / 1e6).abs() < 1e-9, "{cost}");
 }

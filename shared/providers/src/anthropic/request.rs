@@ -4,7 +4,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{NOTHING_SAID, RequestBody, Sampling, system_text, without_stream};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, system_text, tool_choice, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::schema::without_choices;
 
@@ -22,7 +22,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
     body.set("system", system_text(&request.messages));
     body.set("messages", Some(messages(&request.messages)));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
-    body.set("tool_choice", request.tool_choice.as_ref().map(choice));
+    body.set("tool_choice", tool_choice(request).map(choice));
     body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens: "max_tokens" });
     body.set_list("stop_sequences", config.stop_sequences.as_ref());
     body.set("output_config", request.response_schema.as_ref().map(output_config));

@@ -7,7 +7,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::{SYSTEM, sent_name};
-use crate::body::{RequestBody, Sampling, system_text};
+use crate::body::{RequestBody, Sampling, system_text, tool_choice};
 
 /// The body of `generateContent` (§8.3.1).
 pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
@@ -15,7 +15,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
     body.set("systemInstruction", system(&request.messages));
     body.set("contents", Some(contents(&request.messages, checks_signatures(model))));
     body.set("tools", (!request.tools.is_empty()).then(|| tools(&request.tools)));
-    body.set("toolConfig", request.tool_choice.as_ref().map(choice));
+    body.set("toolConfig", tool_choice(request).map(choice));
     let generation = generation(request)?;
     body.set("generationConfig", (!generation.is_empty()).then_some(generation));
     Ok(Value::Object(body.with_extras(&Map::new(), false)?))

@@ -11,6 +11,8 @@ pub(crate) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
     let category = match answer.status {
         404 if is_about_model(&hints) => ModelErrorCategory::InvalidModel,
         400 if hints.contains("model_not_found") => ModelErrorCategory::InvalidModel,
+        // Groq's, where it has no room at the moment for what may be put off.
+        498 => ModelErrorCategory::Unavailable,
         503 if is_loading(&hints) => ModelErrorCategory::ModelNotLoaded,
         // Routers look for another server that takes images, and find none.
         400 | 404 | 415 | 422 if answer.has_images && is_about_images(&hints) => {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::response::REASONING;
 use super::{ChatServer, SYSTEM};
-use crate::body::{NOTHING_SAID, RequestBody, Sampling, without_stream};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, tool_choice, without_stream};
 use crate::canonical::canonical;
 use crate::schema::{is_strict, with_properties};
 
@@ -23,7 +23,7 @@ pub(super) fn encode(
     let messages = messages(&request.messages, with_reasoning);
     body.set("messages", Some(if server == ChatServer::Mistral { answered(messages) } else { messages }));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
-    body.set("tool_choice", request.tool_choice.as_ref().map(choice));
+    body.set("tool_choice", tool_choice(request).map(choice));
     let max_tokens = if server == ChatServer::OpenAi { "max_completion_tokens" } else { "max_tokens" };
     body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens });
     body.set("seed", config.seed);

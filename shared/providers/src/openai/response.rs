@@ -1,3 +1,4 @@
+use dormouse_ports::Map;
 use dormouse_ports::model::{Block, DeltaKind, FinishReason, Usage};
 use serde_json::Value;
 
@@ -86,6 +87,7 @@ fn call(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
             }
             Some(Value::String(text)) => arguments(text),
             Some(Value::Object(arguments)) => Ok(arguments.clone()),
+            Some(Value::Null) if finish != FinishReason::Error => Ok(Map::new()),
             _ => Err("there are none".to_owned()),
         },
         signature: None,
@@ -95,7 +97,8 @@ fn call(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
 fn finish_reason(name: Option<&str>) -> FinishReason {
     match name {
         Some("stop") => FinishReason::Stop,
-        Some("length") => FinishReason::Length,
+        // The second is Mistral's, where the window of the model is full.
+        Some("length" | "model_length") => FinishReason::Length,
         Some("tool_calls" | "function_call") => FinishReason::ToolCalls,
         Some("content_filter") => FinishReason::ContentFilter,
         Some(_) | None => FinishReason::Error,
@@ -108,7 +111,9 @@ fn usage(usage: Option<&Value>) -> Usage {
         prompt_tokens: count("prompt_tokens"),
         completion_tokens: count("completion_tokens"),
         total_tokens: count("total_tokens"),
-        cached_tokens: counter(usage.and_then(|usage| usage.pointer("/prompt_tokens_details/cached_tokens"))),
+        // The second is Moonshot's.
+        cached_tokens: counter(usage.and_then(|usage| usage.pointer("/prompt_tokens_details/cached_tokens")))
+            .or_else(|| count("cached_tokens")),
         cache_creation_tokens: None,
     }
 }

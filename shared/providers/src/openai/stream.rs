@@ -96,7 +96,7 @@ impl Chunks {
     fn delta(&mut self, delta: &Value, emit: &mut Emit<'_>) {
         self.has_begun = true;
         for name in REASONING {
-            if let Some(text) = delta.get(name).and_then(Value::as_str) {
+            if let Some(text) = delta.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()) {
                 let (_, reasoning) = self.reasoning.get_or_insert_with(|| (name, String::new()));
                 reasoning.push_str(text);
                 emit(DeltaKind::Reasoning, text);

@@ -3,7 +3,7 @@ use dormouse_ports::model::{
 };
 use serde_json::{Value, json};
 
-use crate::body::{RequestBody, Sampling, without_stream};
+use crate::body::{RequestBody, Sampling, tool_choice, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::openai::OF_RESPONSES;
 use crate::openai::request::{address, arguments_text, schema_name};
@@ -26,7 +26,7 @@ pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bo
     let items = request.messages.iter().flat_map(|message| items(message, is_kept));
     body.set("input", Some(items.collect::<Vec<_>>()));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
-    body.set("tool_choice", request.tool_choice.as_ref().map(choice));
+    body.set("tool_choice", tool_choice(request).map(choice));
     body.set_sampling(
         config,
         &Sampling { temperature: "temperature", top_p: "top_p", max_tokens: "max_output_tokens" },

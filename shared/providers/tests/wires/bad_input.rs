@@ -28,6 +28,7 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (400, error("maximum context length is 8192 tokens", ""), Category::InvalidRequest, "`/compact`"),
         (413, error("Prompt is too long", ""), Category::InvalidRequest, "`metadata.context_window`"),
         (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
+        (498, error("no capacity", "capacity_exceeded"), Category::Unavailable, "no capacity"),
         (500, error("oops", ""), Category::Unavailable, "oops"),
         (502, Value::Null, Category::Unavailable, "502"),
         (503, error("Loading model", "unavailable_error"), Category::ModelNotLoaded, "Loading model"),

@@ -72,6 +72,14 @@ async fn an_image_of_a_tool_is_sent_in_the_form_of_each_wire() {
     assert_eq!(messages[2]["content"][0], json!({ "toolResult": result }));
 }
 
+#[tokio::test]
+async fn an_image_whose_address_is_its_data_is_sent_as_that_data() {
+    let (told, meant) = (drawn(Block::image_url("data:image/png;base64,AAAA")), drawn(image()));
+    assert_eq!(sent(anthropic, &told).await, sent(anthropic, &meant).await);
+    assert_eq!(sent(gemini, &told).await, sent(gemini, &meant).await);
+    assert_eq!(sent(openai, &told).await, sent(openai, &meant).await);
+}
+
 fn first_field(value: &Value) -> &str {
     value.as_object().and_then(|fields| fields.keys().next()).map_or("", String::as_str)
 }

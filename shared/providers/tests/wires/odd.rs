@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, Content, FinishReason, Message, ModelErrorCategory as Category,
-    ModelProvider, Response, RetryPolicy, ToolCall,
+    ModelProvider, Response, RetryPolicy, Tool, ToolCall, ToolChoice,
 };
 use dormouse_ports::{FetchLimits, Map};
 use dormouse_providers::{ProviderSetup, anthropic, bedrock, gemini, openai, responses};
@@ -310,6 +310,7 @@ async fn a_reason_to_stop_that_nobody_knows_is_told_from_a_failure() {
         ("eos", FinishReason::Error, false),
         ("error", FinishReason::Error, true),
         ("length", FinishReason::Length, false),
+        ("model_length", FinishReason::Length, false),
     ] {
         let stage = Stage::json(completion(json!({ "content": "I am" }), finish));
         let response = stage.ask(&openai(stage.setup()), &hello()).await.expect("an answer");
@@ -320,6 +321,43 @@ async fn a_reason_to_stop_that_nobody_knows_is_told_from_a_failure() {
     let stage = Stage::json(json!({ "content": text, "stop_reason": "model_context_window_exceeded" }));
     let response = stage.ask(&anthropic(stage.setup()), &with_most(hello())).await.expect("an answer");
     assert_eq!(response.finish_reason, FinishReason::Length);
+}
+
+#[tokio::test]
+async fn words_of_single_chat_servers_are_understood() {
+    let mut request = hello();
+    let parameters = json!({ "type": "object" });
+    request.tools = vec![Tool { name: "now".into(), description: "Tells the time.".into(), parameters }];
+    for arguments in [Value::Null, json!("null"), json!("")] {
+        let call = json!({ "id": "c", "type": "function", "function": { "name": "now", "arguments": arguments } });
+        let stage = Stage::json(completion(json!({ "tool_calls": [call] }), "tool_calls"));
+        let response = stage.ask(&openai(stage.setup()), &request).await.expect("a call");
+        assert_eq!(made(&response), [("c".to_owned(), "{}".to_owned())], "{arguments}: no argument");
+    }
+    let thought = chunk(json!({ "reasoning_content": "", "reasoning": "hm" }), Value::Null);
+    let (_, heard) = streamed(&hello(), &[thought, chunk(json!({ "content": "hi" }), json!("stop"))]).await;
+    assert_eq!(heard, ["(hm)", "hi"]);
+    let mut body = completion(json!({ "content": "hi" }), "stop");
+    body["usage"] = json!({ "prompt_tokens": 9, "completion_tokens": 1, "cached_tokens": 4 });
+    let stage = Stage::json(body);
+    let response = stage.ask(&openai(stage.setup()), &hello()).await.expect("an answer");
+    assert_eq!(response.usage.cached_tokens, Some(4));
+}
+
+#[tokio::test]
+async fn what_is_wished_of_calls_is_not_sent_without_tools() {
+    let mut request = with_most(hello());
+    for choice in [ToolChoice::Auto, ToolChoice::None] {
+        request.tool_choice = Some(choice);
+        let chat = Stage::json(json!({}));
+        let _ = chat.ask(&openai(chat.setup()), &request).await;
+        let messages = Stage::json(json!({}));
+        let _ = messages.ask(&anthropic(messages.setup()), &request).await;
+        let generate = Stage::json(json!({}));
+        let _ = generate.ask(&gemini(generate.setup()), &request).await;
+        let sent = [chat.sent(), messages.sent(), generate.sent()];
+        assert!(sent.iter().all(|body| body["tool_choice"].is_null() && body["toolConfig"].is_null()), "{sent:?}");
+    }
 }
 
 /// Asks as an agent does, without waiting. Gives the number of requests, and the error if there is one.

@@ -237,7 +237,7 @@ pub fn parts(
             provider: model,
             background: None,
             config: RuntimeConfig::default(),
-            prices: Some(Prices { prompt: 1.0, completion: 2.0, cached: Some(0.5) }),
+            prices: Some(Prices { prompt: 1.0, completion: 2.0, cached: Some(0.5), written: Some(1.25) }),
             takes_images: false,
             context_window: None,
             timeout: Duration::from_secs(60),
