@@ -66,6 +66,7 @@ pub use run::{
     ActionProgress, AgentRun, AskedAction, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply,
     RunUsage, TerminalReason, Thinking,
 };
+pub use weight::Measured;
 
 use self::entries::RUN_ENDED;
 use crate::workspace::HookEvent;

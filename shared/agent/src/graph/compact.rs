@@ -27,7 +27,7 @@ use super::retold::{LONGEST_LINE, told};
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
 use super::watch::unless_canceled;
-use super::weight::{BYTES_OF_TOKEN, image_tokens, length_of, size, tokens};
+use super::weight::{BYTES_OF_TOKEN, image_tokens, length_of, size, tokens, window};
 use crate::workspace::HookEvent;
 
 /// Groups of messages that stay as they are, at most.
@@ -254,7 +254,7 @@ pub(crate) async fn if_due(
     run: &AgentRun,
     request: &CompletionRequest,
 ) -> Result<Option<Compacted>, NodeError> {
-    let Some(window) = parts.model.context_window.filter(|_| parts.compacts) else { return Ok(None) };
+    let Some(window) = window(parts, run).filter(|_| parts.compacts) else { return Ok(None) };
     let image = image_tokens(parts);
     let size = size(request, image);
     if size.saturating_mul(10) < window.saturating_mul(7) || is_too_early(parts, run, size) {

@@ -33,6 +33,7 @@ use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::time::{Bound, CallTime, is_over, is_short_of_hooks, used};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
+use super::weight;
 use crate::workspace::{HookEvent, Prices};
 
 /// The longest wait that a provider asks for which the call itself waits out.
@@ -156,6 +157,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     told_apart(&mut response.message.tool_calls);
     response.usage = response.billed();
     uncounted(parts, &run, &response);
+    run.measured = weight::measured(parts, &run, &request, &response.usage);
     let cost = cost(parts.model.prices, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
@@ -183,6 +185,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .append(open::marked(said)?)
         .set(AgentRun::steps, run.steps)
         .set(AgentRun::usage, run.usage)
+        .set(AgentRun::measured, run.measured)
         .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::hook_context, says.context)

@@ -27,6 +27,7 @@ use self::tools::RecordedTools;
 use super::decide::HAPPENED;
 use super::environment::EnvironmentPart;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
+use super::weight::Measured;
 use super::{HookPart, graph};
 use crate::memory;
 use crate::workspace::AgentMode;
@@ -43,6 +44,8 @@ const OF_OTHERS: [&str; 2] = ["waiting", "unanswered"];
 const ACTION: &str = "action";
 /// Field of a state that asks for a shorter conversation, and for nothing else.
 const COMPACT: &str = "compact";
+/// Field of a state with what its model counted, which earlier versions did not look at.
+const MEASURED: &str = "measured";
 /// Field of a state with what the session remembered before.
 const REMEMBERED: &str = "remembered";
 
@@ -70,6 +73,9 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     state.extend(OF_OTHERS.iter().filter_map(|name| Some(((*name).to_owned(), material.state.get(*name)?.clone()))));
     state.extend(material.state.get(ENVIRONMENT).map(|told| (ENVIRONMENT.to_owned(), told.clone())));
     state.extend(material.state.get(REMEMBERED).map(|noted| ("notes".to_owned(), json!({ memory::SOURCE: noted }))));
+    if !material.state.contains_key(MEASURED) {
+        state.insert(MEASURED.to_owned(), json!(Measured::NEVER));
+    }
     state.extend(past.compaction_before().map(|compaction| ("compaction".to_owned(), compaction.clone())));
     Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
 }

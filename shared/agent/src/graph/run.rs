@@ -13,6 +13,7 @@ use super::compact::Compaction;
 use super::images::IMAGES;
 use super::model::conversational;
 use super::open::run_of;
+use super::weight::Measured;
 use crate::memory;
 use crate::workspace::ToolOrigin;
 
@@ -82,6 +83,8 @@ state! {
         pub images_refused: String,
         /// Notes of sources of tools in this session, by their names.
         pub notes: Map,
+        /// What the model counted of its last request: it tells how much room its window has.
+        pub measured: Option<Measured>,
         /// The model could not be asked: the rest before the next attempt.
         pub rest: Option<ModelRest>,
         /// The model works while the run sleeps.

@@ -141,6 +141,35 @@ fn a_conversation_that_is_refused_as_too_long_goes_on_with_a_summary() {
 }
 
 #[test]
+fn a_conversation_of_more_tokens_than_its_length_tells_is_made_shorter_in_time() {
+    for times in [1, 3] {
+        let answered = AtomicUsize::new(0);
+        let model = ScriptedModel::new(move |request| {
+            if asks_for_summary(request) {
+                return Ok(says("it was looked at"));
+            }
+            let at = answered.fetch_add(1, Ordering::Relaxed);
+            let looks = |at: usize| calls(&[(&format!("c{at}"), "look", json!({ "to": "x" }))]);
+            let mut answer = if at < 10 { looks(at) } else { says("done") };
+            answer.usage.prompt_tokens = u64::try_from(size(request) * times).ok();
+            Ok(answer)
+        });
+        let used = model.clone();
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
+            parts.model.context_window = Some(10_000);
+            graph::graph(parts)
+        }));
+        let run = bed.start("helper", message("look"));
+        assert_eq!(bed.status(&run).completed()["steps"], json!(11));
+        let requests = model.requests.lock().expect("not poisoned").clone();
+        let summaries = requests.iter().filter(|request| asks_for_summary(request)).count();
+        assert_eq!(summaries > 0, times == 3, "{summaries} summaries of a third of the window");
+        assert!(requests.iter().all(|request| size(request) * times < 10_000), "none is larger than the window");
+    }
+}
+
+#[test]
 fn a_conversation_that_no_summary_makes_shorter_fails_as_its_provider_says() {
     let model =
         ScriptedModel::new(|request| if asks_for_summary(request) { Ok(says("short")) } else { Err(too_long()) });

@@ -13,7 +13,7 @@ pub const PASSING_FIELDS: [&str; 3] = ["duration_ms", "elapsed_ms", "stop_word"]
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
 /// for later, output that was not shown, how large its images are and which model refused them, how its last pause ended, of which a replay has none where the run slept for its
 /// model, and what it knew of its session, which earlier versions did not keep.
-const BESIDE: [&str; 11] = [
+const BESIDE: [&str; 12] = [
     "usage",
     "notes",
     "outputs",
@@ -25,6 +25,7 @@ const BESIDE: [&str; 11] = [
     "last_agent",
     "agent_before",
     "takes_over",
+    "measured",
 ];
 /// Fields that earlier versions did not record.
 const ADDED: [&str; 4] = ["source", "output_digest", "gen_ai.provider.name", "gen_ai.request.model"];
