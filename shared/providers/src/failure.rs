@@ -62,13 +62,19 @@ pub(crate) fn of_answer(
     let words = refusal.message.unwrap_or_else(|| text.trim().to_owned());
     let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
     let status = answer.status;
-    let advice = if is_used_up(answer.body) { USED_UP } else { advice(refusal.category, status, &words) };
+    let is_refused = refusal.category == ModelErrorCategory::InvalidRequest;
+    let too_long = is_refused && (is_too_long(&words) || has_code(answer.body, "context_length_exceeded"));
+    let advice = match is_used_up(answer.body) {
+        true => USED_UP,
+        false if too_long => TOO_LONG,
+        false => advice(refusal.category, status),
+    };
     let mut error =
         ModelError::new(refusal.category, format!("the provider answered with status {status}: {words}{advice}"));
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;
-    error.too_long = refusal.category == ModelErrorCategory::InvalidRequest && is_too_long(&words);
+    error.too_long = too_long;
     if is_used_up(answer.body) || is_over_limit(status, &words) {
         error.may_pass = Some(false);
     } else if ModelError::tells_of_miscall(answer.body) {
@@ -79,8 +85,13 @@ pub(crate) fn of_answer(
 
 /// True for OpenAI's word for money that is used up, which has the status of a rate.
 fn is_used_up(body: &Value) -> bool {
+    has_code(body, "insufficient_quota")
+}
+
+/// True if the error in `body` is called `code`.
+fn has_code(body: &Value, code: &str) -> bool {
     let error = body.get("error").unwrap_or(body);
-    ["code", "type"].iter().any(|name| error.get(*name).and_then(Value::as_str) == Some("insufficient_quota"))
+    ["code", "type"].iter().any(|name| error.get(*name).and_then(Value::as_str) == Some(code))
 }
 
 /// True for a request that has more tokens than the limit per minute allows at all, which OpenAI tells as it tells a rate.
@@ -90,12 +101,13 @@ fn is_over_limit(status: u16, words: &str) -> bool {
 
 /// True if `words` complain about the length of a conversation.
 fn is_too_long(words: &str) -> bool {
-    const SIGNS: [&str; 7] = [
+    const SIGNS: [&str; 8] = [
         "context length",
         "context window",
         "context size",
         "context limit",
         "prompt is too long",
+        "maximum prompt length",
         "input is too long",
         "maximum number of tokens allowed",
     ];
@@ -111,12 +123,11 @@ fn excerpt(words: &str) -> String {
 }
 
 /// Advice on what to do next, where the provider's own words hardly say it.
-fn advice(category: ModelErrorCategory, status: u16, words: &str) -> &'static str {
+fn advice(category: ModelErrorCategory, status: u16) -> &'static str {
     match category {
         ModelErrorCategory::Authentication => "; check the key of the model and what it may do",
         ModelErrorCategory::InvalidModel => "; check the name of the model",
         ModelErrorCategory::RateLimit => "; wait before the next call, or raise the limit at the provider",
-        ModelErrorCategory::InvalidRequest if is_too_long(words) => TOO_LONG,
         ModelErrorCategory::InvalidRequest if matches!(status, 300..=399 | 404 | 405) => {
             "; check the base URL of the provider"
         }

@@ -26,6 +26,7 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (301, Value::Null, Category::InvalidRequest, "check the base URL"),
         (400, error("unknown field", "bad_request"), Category::InvalidRequest, "unknown field"),
         (400, error("maximum context length is 8192 tokens", ""), Category::InvalidRequest, "`/compact`"),
+        (400, error("Please reduce it.", "context_length_exceeded"), Category::InvalidRequest, "`/compact`"),
         (413, error("Prompt is too long", ""), Category::InvalidRequest, "`metadata.context_window`"),
         (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
         (498, error("no capacity", "capacity_exceeded"), Category::Unavailable, "no capacity"),
