@@ -48,6 +48,7 @@ impl Snapshot {
         let moved = events.iter().rev().find(|event| status_by(event).is_some());
         let is_behind = moved.is_some_and(|event| status_by(event) != Some(read));
         let status = moved.filter(|_| !is_behind).and_then(moved_to).unwrap_or(read);
+        let asked = moved.filter(|_| !is_behind).and_then(asked_in);
         let mut state = json!({ "state": state_of(status), "timestamp": task["updated_at"] });
         let spoken = messages.iter().rev().find(|message| message["role"] == "agent");
         if let Some(failure) = task["failure"]["message"].as_str() {
@@ -55,6 +56,9 @@ impl Snapshot {
             state["message"] = about.message(&json!(format!("{id}-failure")), "agent", &parts);
         } else if let Some(message) = spoken.filter(|_| !is_at_work(status)) {
             state["message"] = message.clone();
+            if let (Some(asked), Some(parts)) = (asked, state["message"]["parts"].as_array_mut()) {
+                parts.push(asked);
+            }
         }
         let newest = messages.len().min(history.unwrap_or(usize::MAX)).min(fitting(&messages));
         messages.drain(..messages.len() - newest);
@@ -117,7 +121,13 @@ fn status_in(event: &Event, about: &TaskIds, is_over: &mut bool) -> Option<Value
     let timestamp = event.envelope.created_at;
     if let Some(status) = moved_to(event) {
         *is_over = !is_at_work(status);
-        return Some(json!({ "state": state_of(status), "timestamp": timestamp }));
+        let mut state = json!({ "state": state_of(status), "timestamp": timestamp });
+        if let Some(asked) = asked_in(event) {
+            let words = asked["data"]["description"].as_str().map(|words| json!({ "kind": "text", "text": words }));
+            let parts: Vec<Value> = words.into_iter().chain([asked]).collect();
+            state["message"] = about.message(&json!(event.envelope.id), "agent", &Value::Array(parts));
+        }
+        return Some(state);
     }
     let message = message_in(event, about).filter(|message| message["role"] == "agent")?;
     Some(json!({ "state": "working", "timestamp": timestamp, "message": message }))
@@ -143,6 +153,13 @@ fn status_by(event: &Event) -> Option<TaskStatus> {
     let is_about_task = event.resource.object == "task" && event.event != EventKind::TaskSubmitted;
     let status = event.payload.get("status").filter(|_| is_about_task)?;
     TaskStatus::deserialize(status).ok()
+}
+
+/// What a task asks by `event`, as a part of a message: what it is about, such as the arguments of calls, and which fields an
+/// answer has.
+fn asked_in(event: &Event) -> Option<Value> {
+    let request = event.payload.get("request").filter(|_| moved_to(event).is_some_and(|status| !is_at_work(status)))?;
+    Some(json!({ "kind": "data", "data": request }))
 }
 
 /// The message that `event` tells of.
@@ -201,6 +218,41 @@ pub(super) fn is_at_work(status: TaskStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An event of the task `task_1`.
+    fn event(kind: &str, payload: &Value) -> Event {
+        let event = json!({
+            "id": "event_session_1_0000000000000001", "object": "event", "created_at": "2027-01-31T09:00:00Z",
+            "updated_at": "2027-01-31T09:00:00Z", "metadata": {}, "event": kind,
+            "resource": { "object": "task", "id": "task_1" }, "sequence": 1, "payload": payload, "trace_id": null,
+            "span_id": null, "session_id": "session_1", "task_id": "task_1", "workspace_id": "workspace_1", "actor": "ada",
+            "idempotency_key": null, "previous_event_id": null, "receipt_id": null, "replayed": false, "replay": null,
+        });
+        serde_json::from_value(event).expect("an event")
+    }
+
+    #[test]
+    fn who_is_asked_sees_what_it_is_about_and_how_to_answer() {
+        let calls = json!({ "c": { "tool": "order", "arguments": { "what": "pens" } } });
+        let request = json!({ "description": "May I?", "calls": calls, "asks_person": true });
+        let said = json!({ "message_id": "m", "role": "agent", "parts": [{ "type": "text", "text": "May I?" }] });
+        let asks = event("task.auth_required", &json!({ "status": "AUTH_REQUIRED", "request": request }));
+        let events = [event("agent.message", &said), asks];
+        let words = json!({ "kind": "text", "text": "May I?" });
+        let parts = json!([words, { "kind": "data", "data": request }]);
+        let task = json!({ "status": "AUTH_REQUIRED", "session_id": "session_1" });
+        let shown = Snapshot::of(&TaskId::from("task_1"), &task, &events, (Vec::new(), None)).task;
+        assert_eq!(shown["status"]["state"], "auth-required");
+        assert_eq!(shown["status"]["message"]["parts"], parts);
+        assert_eq!(shown["history"][0]["parts"], json!([words]), "what was said");
+        let about = TaskIds { task: json!("task_1"), context: json!("session_1") };
+        let mut is_over = false;
+        let told = status_in(&events[1], &about, &mut is_over).expect("its status");
+        assert_eq!((&told["message"]["parts"], is_over), (&parts, true));
+        let nobody = json!({ "status": "INPUT_REQUIRED", "request": { "asks_person": false } });
+        let told = status_in(&event("task.input_required", &nobody), &about, &mut is_over).expect("its status");
+        assert_eq!((told.get("message"), is_over), (None, false), "nobody is asked");
+    }
 
     #[test]
     fn an_answer_has_the_newest_messages_and_room_for_the_rest() {
