@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test expects to succeed")]
 
+use dormouse_protocol::receipt::VerifyReceiptRequest;
 use dormouse_protocol::replay::ReplayTaskRequest;
 use dormouse_protocol::request::{
     Body, MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_INITIAL_MESSAGES, OperationBody, read_message,
@@ -48,6 +49,8 @@ fn refusals_name_the_field() {
     let (param, message) = refused::<AppendMessageRequest>(json!({"message": {"role": "boss", "parts": []}}));
     assert_eq!(param, "message.role");
     assert_eq!(message, "expected one of `user`, `assistant`, `system`, `tool`, `agent`");
+    let (param, message) = refused::<VerifyReceiptRequest>(json!({"at_time": "x"}));
+    assert_eq!((param.as_str(), message.matches("expected").count()), ("at_time", 1), "{message}");
     let (param, _) = refused::<AppendMessageRequest>(json!({"message": {"role": "user"}}));
     assert_eq!(param, "message.parts");
     let parts = json!([{"type": "text", "text": "a"}, {"type": "text"}]);

@@ -235,6 +235,7 @@ fn refuse(place: &str, error: serde_path_to_error::Error<serde_json::Error>) -> 
         Some(field) => ProtocolError::invalid(within(field), "missing required field"),
         None => {
             let expected = cause.rsplit_once(", expected ").map_or(cause.as_str(), |(_, expected)| expected);
+            let expected = expected.strip_prefix("expected ").unwrap_or(expected);
             let found = cause.strip_prefix("unknown variant `").and_then(|rest| rest.rsplit_once("`, expected "));
             let words = expected.split('`').skip(1).step_by(2);
             let guess = found.and_then(|(found, _)| nearest(found, words));
