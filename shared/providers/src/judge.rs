@@ -32,6 +32,7 @@ impl Judge<'_> {
         if self.structured == Structured::Coerced {
             uncoerce(&mut answer);
         }
+        answer.calls.iter_mut().for_each(readable);
         self.name(&mut answer.calls);
         let complaint = self.complaint(&answer);
         let mut response = self.response(answer, raw);
@@ -158,6 +159,15 @@ fn uncoerce(answer: &mut ReadAnswer) {
     }
     if answer.finish == FinishReason::ToolCalls && answer.calls.is_empty() {
         answer.finish = FinishReason::Stop;
+    }
+}
+
+/// Arguments that could not be kept with the conversation and read again are none.
+fn readable(call: &mut Called) {
+    if let Ok(arguments) = &call.arguments
+        && let Err(excess) = dormouse_json::measure_object(arguments, dormouse_json::STATE)
+    {
+        call.arguments = Err(excess.to_string());
     }
 }
 

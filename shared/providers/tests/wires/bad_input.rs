@@ -218,6 +218,7 @@ async fn a_call_that_cannot_be_run_is_rejected_and_comes_with_the_complaint() {
     for (name, arguments, words) in [
         ("add", "{\"a\": 1, ", "cannot be read: they are no JSON"),
         ("add", "[1, 2]", "they are no JSON object"),
+        ("add", r#"{"a": 1, "$serde_json::private::RawValue": "1"}"#, "cannot be read: names of JSON must not"),
         ("add", "{\"a\": 1}", "\"b\" is a required property"),
         ("add", "{\"a\": 1, \"b\": \"two\"}", "/b"),
         ("Add", "{\"a\": 1, \"b\": 2}", "called the tool `Add`, which does not exist; tools are `add`"),
