@@ -12,7 +12,7 @@ use dormouse_ports::model::{
 };
 use jiff::Timestamp;
 
-use crate::telemetry::{Attributes, SPAN_NAME, TelemetryOptions, begun, ended};
+use crate::telemetry::{Attributes, SPAN_NAME, TelemetryOptions, begun, ended, said_of};
 use crate::told::ToldCall;
 
 /// A model each attempt at which is told as an operation of the node that asks it, so that there is a span of it; observers that
@@ -196,7 +196,8 @@ fn tell(
 ) {
     let error = result.err().map(|error| {
         let category = error.category.category();
-        OperationError { kind: category.as_str().to_owned(), category: Some(category), message: error.message.clone() }
+        let message = said_of(error, options);
+        OperationError { kind: category.as_str().to_owned(), category: Some(category), message }
     });
     told((ended(begun, result, options), started), error, now);
 }

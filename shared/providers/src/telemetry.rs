@@ -76,6 +76,15 @@ pub(crate) fn ended(
     list.0
 }
 
+/// What a span says of `error`. What is wrong with an answer is told with words of the answer: they are content.
+pub(crate) fn said_of(error: &ModelError, options: TelemetryOptions) -> String {
+    let quotes_answer = error.structured.is_some() || error.rejected.is_some();
+    match options.payload {
+        None if quotes_answer => "the model's answer cannot be used as it is".to_owned(),
+        None | Some(_) => error.message.clone(),
+    }
+}
+
 /// An attempt that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptRecord<'a> {
@@ -212,7 +221,7 @@ fn failed(list: &mut AttributeList, error: &ModelError, options: TelemetryOption
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::model::{AssistantMessage, Block, FinishReason, Message, ToolCall};
+    use dormouse_ports::model::{AssistantMessage, Block, FinishReason, Message, ModelErrorCategory, ToolCall};
     use serde_json::json;
 
     use super::*;
@@ -261,6 +270,18 @@ mod tests {
         }
         assert!(!on.iter().any(|name| name.starts_with("gen_ai.")), "{on:?}");
         assert!(shown.contains("inline_redacted") && shown.matches("hush").count() == 1, "{shown}");
+    }
+
+    #[test]
+    fn what_is_said_of_an_answer_that_does_not_fit_is_content() {
+        let shown = TelemetryOptions { payload: PayloadLimit::new(256), ..TelemetryOptions::default() };
+        let of_provider = ModelError::new(ModelErrorCategory::RateLimit, "too many requests");
+        let quotes = "the arguments of the call of `add` break its schema: /a: \"hush\" is not of type \"integer\"";
+        let mut of_answer = ModelError::new(ModelErrorCategory::InvalidResponse, quotes);
+        of_answer.rejected = Some(Box::new(response()));
+        assert_eq!(said_of(&of_provider, TelemetryOptions::default()), "too many requests");
+        assert!(!said_of(&of_answer, TelemetryOptions::default()).contains("hush"));
+        assert_eq!(said_of(&of_answer, shown), quotes);
     }
 
     #[test]
