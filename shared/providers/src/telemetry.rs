@@ -200,22 +200,27 @@ fn usage(list: &mut AttributeList, usage: &Usage, genai: bool) {
     }
 }
 
-/// Output that broke its schema has a reason to end and has cost tokens all the same.
+/// An answer that cannot be used, since its output or its calls of tools do not fit, has a reason to end and has cost tokens
+/// all the same.
 fn failed(list: &mut AttributeList, error: &ModelError, options: TelemetryOptions) {
     let category = error.category.category();
     list.text("openarmature.error.category", category.as_str());
     list.text("error.type", category.as_str());
-    if let Some(failure) = &error.structured {
-        list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());
-        usage(list, &failure.usage, options.genai);
-        prompts::judged(list, &failure.usage);
+    let unfit = error.structured.as_deref().map(|failure| (failure.finish_reason, failure.usage));
+    let rejected = error.rejected.as_deref().map(|response| (response.finish_reason, response.usage));
+    if let Some((finish_reason, counted)) = unfit.or(rejected) {
+        list.text("openarmature.llm.finish_reason", finish_reason.as_str());
+        usage(list, &counted, options.genai);
+        prompts::judged(list, &counted);
         if options.genai {
-            list.texts("gen_ai.response.finish_reasons", vec![failure.finish_reason.as_str().to_owned()]);
+            list.texts("gen_ai.response.finish_reasons", vec![finish_reason.as_str().to_owned()]);
             names(list, error.raw.as_deref().unwrap_or(&Value::Null));
         }
-        if let (Some(limit), false) = (options.payload, failure.output_content.is_empty()) {
-            list.text("openarmature.llm.output.content", &limit.cut(failure.output_content.clone()));
-        }
+    }
+    if let (Some(limit), Some(failure)) = (options.payload, &error.structured)
+        && !failure.output_content.is_empty()
+    {
+        list.text("openarmature.llm.output.content", &limit.cut(failure.output_content.clone()));
     }
 }
 
@@ -282,6 +287,28 @@ mod tests {
         assert_eq!(said_of(&of_provider, TelemetryOptions::default()), "too many requests");
         assert!(!said_of(&of_answer, TelemetryOptions::default()).contains("hush"));
         assert_eq!(said_of(&of_answer, shown), quotes);
+    }
+
+    #[test]
+    fn an_answer_whose_calls_do_not_fit_has_its_tokens_all_the_same() {
+        let (identity, request) = (identity(), request());
+        let mut error = ModelError::new(ModelErrorCategory::InvalidResponse, "the arguments break the schema");
+        error.raw = Some(Box::new(response().raw));
+        error.rejected = Some(Box::new(response()));
+        let record =
+            AttemptRecord { identity: &identity, attempt: 0, reason: None, request: &request, result: Err(&error) };
+        let attributes = record.attributes(TelemetryOptions::default());
+        for (name, value) in [
+            ("error.type", AttributeValue::Text("provider_invalid_response".to_owned())),
+            ("openarmature.llm.usage.prompt_tokens", AttributeValue::Integer(3)),
+            ("gen_ai.usage.input_tokens", AttributeValue::Integer(3)),
+            ("openarmature.llm.finish_reason", AttributeValue::Text("tool_calls".to_owned())),
+            ("gen_ai.response.id", AttributeValue::Text("r".to_owned())),
+        ] {
+            let found = attributes.iter().find(|(one, _)| *one == name).map(|(_, value)| value);
+            assert_eq!(found, Some(&value), "{name}");
+        }
+        assert!(!format!("{attributes:?}").contains("hush"));
     }
 
     #[test]
