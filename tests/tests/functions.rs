@@ -1,9 +1,11 @@
 //! The binaries of `functions/` themselves: started as processes, driven through the Lambda Runtime API, with state in
 //! the embedded store that they share.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::body::Bytes;
+use axum::http::{StatusCode, Uri};
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -108,6 +110,37 @@ async fn a_socket_opens_with_a_key_alone_and_its_end_is_noted() {
     assert_eq!(socket.invoke(change("DISCONNECT")).await.expect("an answer"), closed);
     let error = socket.invoke(http_event("GET", "/v1/tasks", "", &Value::Null)).await.expect_err("raised");
     assert_eq!(error["errorType"], "unreadable_event");
+}
+
+/// Behind its answer a function is frozen, and may never go on: what it logged has left by then, the failure included.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_function_logs_is_with_the_collector_before_it_answers() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+    let endpoint = open_door(&store).await;
+    for name in ["dormouse-socket", "dormouse-wakeup"] {
+        let sent = Arc::new(Mutex::new(String::new()));
+        let kept = sent.clone();
+        let take = move |uri: Uri, body: Bytes| async move {
+            let mut kept = kept.lock().expect("a lock");
+            kept.push_str(uri.path());
+            kept.push_str(&String::from_utf8_lossy(&body));
+        };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let collector = format!("http://{}", listener.local_addr().expect("an address"));
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(take)).await });
+        let api = RuntimeApi::start(Duration::from_secs(60)).await;
+        let mut command = api.function(&lambda::function_binary(name), &endpoint);
+        command.env("DORMOUSE_SOCKET_URL", "ws://127.0.0.1:9/prod");
+        command.env("DORMOUSE_API_URL", "https://api.example.com");
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector);
+        let function = Lambda::spawn(api, command);
+        let error = function.invoke(json!({ "source": "aws.s3" })).await.expect_err("raised");
+        assert_eq!(error["errorType"], "unreadable_event", "{name}");
+        let sent = sent.lock().expect("a lock").clone();
+        assert!(sent.contains("/v1/logs") && sent.contains("could not handle the event"), "{name}: {sent}");
+    }
 }
 
 /// Each turn says so many quotation marks, and the script repeats them: in the answer to the second turn they are longer than

@@ -112,11 +112,7 @@ enum ServeError {
 }
 
 async fn serve_sockets(sockets: HeldSockets) -> Result<(), lambda_runtime::Error> {
-    let handler = service_fn(async |event: LambdaEvent<Value>| {
-        let left = time_left(clock(sockets.server().app()), event.context.deadline);
-        sockets::handle(&sockets, event.payload, left).await.map_err(diagnostic)
-    });
-    lambda_runtime::run(handler).await
+    serve_turns(sockets.server().app(), async |event, left| sockets::handle(&sockets, event, left).await).await
 }
 
 async fn serve_requests(server: Server) -> Result<(), lambda_runtime::Error> {
@@ -145,7 +141,8 @@ async fn serve_turns(
     let handler = service_fn(async |event: LambdaEvent<Value>| {
         let deadline = event.context.deadline;
         let left = time_left(clock(app), deadline).saturating_sub(TO_DRAIN);
-        let answer = handle(event.payload, left).await;
+        // What is logged of a failure leaves with the rest: behind this the sandbox is frozen.
+        let answer = handle(event.payload, left).await.map_err(diagnostic);
         let drained = app.drain(Some(time_left(clock(app), deadline))).await;
         if drained.timeout_reached {
             tracing::warn!(
@@ -153,7 +150,7 @@ async fn serve_turns(
                 "observers did not take every event before the turn ended; the rest is lost"
             );
         }
-        answer.map_err(diagnostic)
+        answer
     });
     lambda_runtime::run(handler).await
 }
