@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_harness::chat::ChatTurnOutcome;
 use dormouse_harness::{Bucket, DispatchPath, Turn, TurnError, TurnOutcome};
-use dormouse_ports::SessionId;
+use dormouse_ports::{InvocationId, SessionId};
 
 /// A request was answered.
 pub(crate) fn answered(status: u16, took: Duration) {
@@ -59,31 +59,39 @@ pub(crate) fn turn(turn: &Turn) {
 pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcome: &ChatTurnOutcome) {
     let path = path.map(DispatchPath::as_str);
     match outcome {
-        ChatTurnOutcome::Completed { .. } => {
-            tracing::info!(%session_id, path, outcome = "completed", "the message was answered");
+        ChatTurnOutcome::Completed { invocation_id, correlation_id, .. } => {
+            tracing::info!(%session_id, %invocation_id, correlation_id, path, outcome = "completed", "the message was answered");
         }
         ChatTurnOutcome::Suspended { invocation_id, correlation_id, generation, .. } => {
             tracing::info!(%session_id, %invocation_id, correlation_id, generation, path, outcome = "suspended", "the message suspended its turn");
         }
-        ChatTurnOutcome::Errored { error_bucket, error_category, .. } => {
+        ChatTurnOutcome::Errored { error_bucket, error_category, invocation_id, correlation_id, message, .. } => {
+            let invocation_id = invocation_id.as_ref().map(InvocationId::as_str);
+            let correlation_id = correlation_id.as_deref();
             let bucket = error_bucket.as_str();
-            tracing::warn!(%session_id, path, category = %error_category, bucket, outcome = "errored", "the message failed");
+            let reason = told(*error_bucket, message);
+            tracing::warn!(%session_id, invocation_id, correlation_id, path, category = %error_category, bucket, reason, outcome = "errored", "the message failed");
         }
     }
 }
 
 fn failed(path: Option<&str>, error: &TurnError) {
-    let invocation_id = error.invocation_id.as_ref().map(dormouse_ports::InvocationId::as_str);
+    let invocation_id = error.invocation_id.as_ref().map(InvocationId::as_str);
     let correlation_id = error.correlation_id.as_deref();
     let category = &error.category;
     let bucket = error.bucket.as_str();
     let repeated = error.repeated;
-    // A mistake of the sender is reported to the sender; the sentence may quote what was sent.
-    let reason = match error.bucket {
-        Bucket::RetryableTransient | Bucket::SessionTerminating => Some(error.message.as_str()),
-        Bucket::UserCorrectable => None,
-    };
+    let reason = told(error.bucket, &error.message);
     tracing::warn!(invocation_id, correlation_id, path, %category, bucket, repeated, reason, outcome = "errored", "the turn failed");
+}
+
+/// As much of `message` as the log is told. A mistake of the sender is reported to the sender; the sentence may quote what was
+/// sent.
+fn told(bucket: Bucket, message: &str) -> Option<&str> {
+    match bucket {
+        Bucket::RetryableTransient | Bucket::SessionTerminating => Some(message),
+        Bucket::UserCorrectable => None,
+    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,12 @@ async fn the_log_names_the_correlation_of_each_turn() {
     let begun = dormouse.turn("expense-approval", &turn).await;
     let (status, done) = dormouse.answer(text(&begun, "callback_url"), &approval("Grace")).await;
     assert_eq!(status, 200, "{done}");
+    let said = json!({"role": "user", "content": "hello"});
+    let (status, answer) = dormouse.answer(&dormouse.url("/chat/chat/sessions/s/messages"), &said).await;
+    assert_eq!(status, 200, "{answer}");
     let log = std::fs::read_to_string(dormouse.data().with_extension("log")).expect("a log");
+    let of_message = log.lines().find(|line| line.contains("the message was answered")).expect("a line");
+    assert!(of_message.contains("invocation_id") && of_message.contains("correlation_id"), "{of_message}");
     let id = text(&begun, "invocation_id");
     let of_turns: Vec<_> = log.lines().filter(|line| line.contains("the turn ") && line.contains(id)).collect();
     assert!(of_turns.len() >= 2 && of_turns.iter().all(|line| line.contains("order-77")), "{log}");

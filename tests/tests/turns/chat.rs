@@ -191,11 +191,12 @@ async fn errors_become_messages_that_can_be_shown() {
         (Category::RoutingError, Bucket::SessionTerminating, "start a new one"),
     ] {
         let stage = Stage::default();
-        let ChatTurnOutcome::Errored { error_bucket, error_category, reply, .. } =
+        let ChatTurnOutcome::Errored { error_bucket, error_category, reply, invocation_id, correlation_id, .. } =
             chat(&stage, &failing(category.clone())).send(&"c".into(), hello()).await
         else {
             panic!("it did not fail");
         };
+        assert!(invocation_id.is_some() && correlation_id.is_some(), "the log names what failed");
         assert_eq!((error_bucket, error_category), (bucket, category));
         let text = reply.as_map()["content"].as_str().unwrap();
         assert!(text.contains(part), "{text}");

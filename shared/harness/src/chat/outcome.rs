@@ -16,6 +16,10 @@ pub enum ChatTurnOutcome {
         replies: Vec<ChatMessage>,
         /// The whole state after the turn.
         final_state: Map,
+        /// The invocation.
+        invocation_id: InvocationId,
+        /// The correlation that it belongs to.
+        correlation_id: String,
     },
     /// The turn failed.
     Errored {
@@ -29,6 +33,12 @@ pub enum ChatTurnOutcome {
         in_doubt: bool,
         /// Number of seconds after which there should be room, where that is known.
         retry_after: Option<u32>,
+        /// The invocation, if there is one to look at.
+        invocation_id: Option<InvocationId>,
+        /// The correlation that it belongs to, where it is known.
+        correlation_id: Option<String>,
+        /// What happened, in the words for who operates it: the user has `reply`.
+        message: String,
     },
     /// The turn waits for a signal; the replies behind it go to the listeners of the session.
     Suspended {
@@ -62,18 +72,27 @@ impl ChatTurnOutcome {
             ),
         };
         let reply = ChatMessage::text("system", reply);
-        let error_category = error.category.clone();
-        let in_doubt = error.in_doubt;
-        let retry_after = error.retry_after;
-        Self::Errored { error_bucket, error_category, reply, in_doubt, retry_after }
+        Self::Errored {
+            error_bucket,
+            error_category: error.category.clone(),
+            reply,
+            in_doubt: error.in_doubt,
+            retry_after: error.retry_after,
+            invocation_id: error.invocation_id.clone(),
+            correlation_id: error.correlation_id.clone(),
+            message: error.message.clone(),
+        }
     }
 
     /// The outcome of a turn that began with `history` messages, the user's included.
     pub(crate) fn of(outcome: &TurnOutcome, history: usize) -> Self {
         match outcome {
-            TurnOutcome::Completed(turn) => {
-                Self::Completed { replies: tail(&turn.state, history), final_state: turn.state.clone() }
-            }
+            TurnOutcome::Completed(turn) => Self::Completed {
+                replies: tail(&turn.state, history),
+                final_state: turn.state.clone(),
+                invocation_id: turn.invocation_id.clone(),
+                correlation_id: turn.correlation_id.clone(),
+            },
             TurnOutcome::Suspended(turn) => Self::Suspended {
                 signal_descriptor: turn.descriptor.clone(),
                 pending_messages: tail(&turn.state, history),

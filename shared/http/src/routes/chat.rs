@@ -42,7 +42,7 @@ impl App {
     /// Answers for a message. Its outcome is kept under the id `kept`, where it was sent with an idempotency key.
     fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> TurnReply {
         match outcome {
-            ChatTurnOutcome::Completed { replies, final_state } => {
+            ChatTurnOutcome::Completed { replies, final_state, .. } => {
                 let told = ChatCompleted {
                     status: Completed::Completed,
                     session_id,
@@ -72,7 +72,7 @@ impl App {
                 };
                 TurnReply::new(202, json!(told)).header("location", location)
             }
-            ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after: wait } => {
+            ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after: wait, .. } => {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
                 let error = TurnError::new(error_category, message);
                 let error = TurnError { bucket: error_bucket, in_doubt, retry_after: wait, ..error };
