@@ -1,6 +1,7 @@
 //! The binaries of `functions/` themselves: started as processes, driven through the Lambda Runtime API, with state in
 //! the embedded store that they share.
 
+use std::fs::{self, File};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -141,6 +142,27 @@ async fn what_a_function_logs_is_with_the_collector_before_it_answers() {
         let sent = sent.lock().expect("a lock").clone();
         assert!(sent.contains("/v1/logs") && sent.contains("could not handle the event"), "{name}: {sent}");
     }
+}
+
+/// Where warnings alone are logged, each has the id that its client was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warning_names_its_request_where_nothing_less_is_logged() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+    let endpoint = open_door(&store).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    let api = RuntimeApi::start(Duration::from_secs(60)).await;
+    let mut command = api.function(&lambda::function_binary("dormouse-inbound"), &endpoint);
+    command.env("DORMOUSE_LOG", "warn").stdout(File::create(&path).expect("a file"));
+    let inbound = Lambda::spawn(api, command);
+    let incomplete = json!({ "state": { "employee": "Ada" } });
+    let refused = inbound.http("/graphs/expense-approval/turns", "", &incomplete).await;
+    let request_id = refused["headers"]["x-request-id"].as_str().expect("an id");
+    let log = fs::read_to_string(&path).expect("a log");
+    let line = log.lines().find(|line| line.contains("the turn failed")).expect("a warning");
+    assert!(line.contains(request_id), "{line}");
 }
 
 /// Each turn says so many quotation marks, and the script repeats them: in the answer to the second turn they are longer than

@@ -57,7 +57,8 @@ impl Passage {
         request.findings.note_request_id(&request_id);
         let method = request.method.clone();
         let began = self.clock.monotonic();
-        let span = tracing::info_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
+        // A span is switched off by the level that is given to it: where warnings alone are logged, they name the request too.
+        let span = tracing::error_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
         let traceparent = match surface {
             Surface::Turns => request.header("traceparent").map(Arc::from),
             Surface::Protocol | Surface::Console => None,
