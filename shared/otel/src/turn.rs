@@ -41,6 +41,16 @@ struct RecordedTurn {
     span: Span,
 }
 
+/// A turn that is dropped, since its time was over for example, is no good one. Behind [`end`](TurnSpan::end) the span is over
+/// already, and nothing of this counts.
+impl Drop for RecordedTurn {
+    fn drop(&mut self) {
+        self.span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
+        self.span.set_status(Status::error("the turn was dropped"));
+        self.span.end();
+    }
+}
+
 impl TurnSpan for RecordedTurn {
     fn context(&self) -> String {
         trace::format(self.span.span_context())

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use crate::world::{Traced, asks, compiled, line, says, schema, text};
 use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
-use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission};
+use dormouse_harness::{
+    DispatchPath, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnTracer,
+};
 use dormouse_otel::Telemetry;
 use dormouse_tests::map;
 use opentelemetry::global;
-use opentelemetry::trace::{TraceContextExt, Tracer};
+use opentelemetry::trace::{Status, TraceContextExt, Tracer};
 use serde_json::json;
 
 #[tokio::test]
@@ -52,6 +54,17 @@ async fn a_turn_is_a_span_around_its_invocation_where_somebody_asks_for_it() {
         (text(&turn, "openarmature.session_id"), text(&turn, "openarmature.outcome")),
         ("s-9".into(), "suspended".into())
     );
+}
+
+#[test]
+fn a_turn_that_is_dropped_says_so() {
+    let telemetry = Telemetry::in_memory();
+    let transmission = Transmission::signal("sig-7", map(json!({})));
+    drop(telemetry.turns().begin(&transmission, DispatchPath::Stateless));
+    let spans = telemetry.spans();
+    let [turn] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!(text(turn, "openarmature.outcome"), "abandoned");
+    assert_eq!(turn.status, Status::error("the turn was dropped"));
 }
 
 /// A collector that keeps what it is sent, by path.
