@@ -40,7 +40,7 @@ const TOKENS: [f64; 14] = [
     67_108_864.0,
 ];
 /// Bounds of the buckets of the use of a budget; above 1 it is exceeded.
-const RATIOS: [f64; 10] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 4.0];
+const RATIOS: [f64; 11] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
 /// The instruments, and what was measured since it was collected last. Cheap to clone.
@@ -176,4 +176,38 @@ fn text(operation: &Operation, name: &str) -> Option<String> {
 fn count(operation: &Operation, name: &str) -> Option<u64> {
     let AttributeValue::Integer(number) = attribute(operation, name)? else { return None };
     u64::try_from(*number).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
+
+    use super::*;
+
+    #[test]
+    fn a_budget_that_is_a_little_exceeded_is_told_from_one_that_is_clearly_exceeded() {
+        let metrics = Metrics::new(Resource::builder_empty().build());
+        for used in [105, 120] {
+            let operation = Operation {
+                name: COMPLETION,
+                is_remote: true,
+                attributes: vec![
+                    (PROMPT_TOKENS, AttributeValue::Integer(used)),
+                    ("openarmature.prompt.token_budget.input_max_tokens", AttributeValue::Integer(100)),
+                ],
+                error: None,
+                started: Timestamp::UNIX_EPOCH,
+                ended: Timestamp::UNIX_EPOCH,
+            };
+            metrics.record(&operation);
+        }
+        let measured = metrics.collect();
+        let mut all = measured.scope_metrics().flat_map(ScopeMetrics::metrics);
+        let shares = all.find(|metric| metric.name().ends_with("token_budget.utilization")).expect("a budget");
+        let AggregatedMetrics::F64(MetricData::Histogram(shares)) = shares.data() else { panic!("no histogram") };
+        let point = shares.data_points().next().expect("a point");
+        let counts: Vec<u64> = point.bucket_counts().collect();
+        assert_eq!(counts.iter().filter(|count| **count > 0).count(), 2, "{counts:?}");
+    }
 }

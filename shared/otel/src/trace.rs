@@ -17,16 +17,21 @@ pub(crate) fn format(context: &SpanContext) -> String {
 /// Reads a W3C `traceparent`. Of a version that we do not know only the four fields that we know are read.
 pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut fields = traceparent.trim().split('-');
-    let version = fields.next().filter(|version| version.len() == 2 && *version != "ff")?;
-    let trace_id = fields.next().filter(|id| id.len() == 32).and_then(|id| TraceId::from_hex(id).ok())?;
-    let span_id = fields.next().filter(|id| id.len() == 16).and_then(|id| SpanId::from_hex(id).ok())?;
-    let flags = fields.next().filter(|flags| flags.len() == 2)?;
+    let version = fields.next().filter(|version| is_hex(version, 2) && *version != "ff")?;
+    let trace_id = fields.next().filter(|id| is_hex(id, 32)).and_then(|id| TraceId::from_hex(id).ok())?;
+    let span_id = fields.next().filter(|id| is_hex(id, 16)).and_then(|id| SpanId::from_hex(id).ok())?;
+    let flags = fields.next().filter(|flags| is_hex(flags, 2))?;
     let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED;
     if version == "00" && fields.next().is_some() {
         return None;
     }
     let context = SpanContext::new(trace_id, span_id, flags, true, TraceState::default());
     context.is_valid().then_some(context)
+}
+
+/// True if `field` is so many digits, as the header has them: numbers are read with signs and capitals, too.
+fn is_hex(field: &str, digits: usize) -> bool {
+    field.len() == digits && field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// A place for a new span: inside `parent`, or at the root of a trace of its own.
@@ -111,5 +116,14 @@ mod tests {
             assert!(parse(text).is_none(), "{text}");
         }
         assert!(parse(&format!("{GIVEN}-more")).is_none());
+        for wrong in [
+            GIVEN.replacen("00-", "zz-", 1),
+            GIVEN.replacen("-0", "-+", 1),
+            GIVEN.replacen("-b7", "-+7", 1),
+            GIVEN.replacen("-01", "-+1", 1),
+            GIVEN.to_uppercase(),
+        ] {
+            assert!(parse(&wrong).is_none(), "{wrong}");
+        }
     }
 }
