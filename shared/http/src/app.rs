@@ -266,9 +266,10 @@ impl App {
         summary
     }
 
-    /// Sends spans and log records that are finished, for at most `time_left`. What does not get through is lost.
+    /// Sends spans and log records that are finished, for at most `time_left`. What does not get through is lost; where there is
+    /// no time, nothing is sent, and all of it waits for the next time.
     pub async fn flush(&self, time_left: Duration) {
-        let Some(telemetry) = &self.0.telemetry else { return };
+        let Some(telemetry) = self.0.telemetry.as_ref().filter(|_| !time_left.is_zero()) else { return };
         let expired = self.engine().ports().clock.sleep(time_left);
         let lost = match select(Box::pin(telemetry.flush()), expired).await {
             Either::Left((Ok(()), _)) => return,

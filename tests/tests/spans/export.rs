@@ -1,13 +1,17 @@
 //! Turns, providers and the way out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::world::{Traced, asks, compiled, line, says, schema, text};
+use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
 use dormouse_harness::{
-    DispatchPath, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnTracer,
+    DescriptorWakes, DispatchPath, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnTracer,
 };
+use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts};
 use dormouse_otel::Telemetry;
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use dormouse_tests::map;
 use opentelemetry::global;
 use opentelemetry::trace::{Status, TraceContextExt, Tracer};
@@ -101,4 +105,39 @@ async fn a_collector_that_is_away_is_an_error_and_nothing_more() {
     traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
     traced.telemetry.flush().await.unwrap_err();
     Telemetry::otlp("https://collector.example.com", "dormouse").unwrap_err();
+}
+
+/// The application, on memory, which sends what `telemetry` has.
+fn app(telemetry: Telemetry) -> App {
+    let store = Arc::new(MemoryStore::default());
+    let clock = Arc::new(ManualClock::default());
+    let bus = Arc::new(MemoryBus::default());
+    let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+    let ids = Arc::new(CountingIds::default());
+    App::new(Parts {
+        engine: RecordingEngine::new(recording, ids, Arc::new(TokioSpawner), Arc::new(DescriptorWakes)),
+        agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).expect("graphs"),
+        maintenance: store.clone().into(),
+        subscriptions: Arc::new(MemorySubscriptions::default()),
+        bus,
+        callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
+        signal_key: BearerKey::new("open-sesame-open-sesame"),
+        authorization: Authorization::None,
+        keys: Keys::new(store),
+        base_url: None,
+        limits: Limits::default(),
+        telemetry: Some(Arc::new(telemetry)),
+    })
+}
+
+/// A turn may need all of its time: its spans are those that somebody will look for.
+#[tokio::test]
+async fn what_there_is_no_time_to_send_waits_for_the_next_event() {
+    let traced = Traced::on(Telemetry::otlp("http://127.0.0.1:1", "dormouse").unwrap());
+    traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
+    let app = app(traced.telemetry.clone());
+    app.flush(Duration::ZERO).await;
+    assert_eq!(traced.telemetry.spans().len(), 3);
+    app.flush(Duration::from_secs(10)).await;
+    assert!(traced.telemetry.spans().is_empty(), "they were sent, and nobody took them");
 }
