@@ -40,14 +40,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Begins a conversation: as of 2026-07-28 where the server knows that version, else with the older handshake. What a
-    /// process says besides is `heard`.
+    /// Begins a conversation: as of 2026-07-28 where the server knows that version, else with the older handshake. A process
+    /// that ends at the first question, as older ones do, is started again for that. What it says besides is `heard`.
     ///
     /// # Errors
     /// The server is not there, refuses, or speaks something else. No call was made.
     pub(super) async fn open(beginning: Beginning<'_>) -> Result<Self, ToolError> {
         let begun = match beginning.begin(newest()).await {
-            Err(NotBegun::Otherwise) => beginning.begin(ClientLifecycleMode::Initialize).await,
+            Err(NotBegun::Otherwise | NotBegun::Closed(_)) => beginning.begin(ClientLifecycleMode::Initialize).await,
             begun => begun,
         };
         match begun {
@@ -55,7 +55,7 @@ impl Connection {
             Err(NotBegun::Otherwise) => Err(ToolError::permanent(
                 "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
             )),
-            Err(NotBegun::Failed(error)) => Err(error),
+            Err(NotBegun::Closed(error) | NotBegun::Failed(error)) => Err(error),
         }
     }
 
@@ -148,6 +148,8 @@ enum NotBegun {
     /// The server speaks only older versions, or answers the beginning of the newest one with something that means
     /// nothing: it is spoken to in the older way.
     Otherwise,
+    /// The server closed the connection: some end at a first message that is not the older one.
+    Closed(ToolError),
     Failed(ToolError),
 }
 
@@ -160,8 +162,11 @@ fn is_otherwise(error: &ClientInitializeError) -> bool {
 
 impl NotBegun {
     fn of(error: &ClientInitializeError) -> Self {
-        match is_otherwise(error) {
-            true => Self::Otherwise,
+        if is_otherwise(error) {
+            return Self::Otherwise;
+        }
+        match matches!(error, ClientInitializeError::ConnectionClosed(_)) {
+            true => Self::Closed(not_begun(error)),
             false => Self::Failed(not_begun(error)),
         }
     }

@@ -214,14 +214,18 @@ impl FetchClient {
     }
 
     /// A status that is no success. A server that does not know the newer beginning of a conversation says so with any
-    /// of the 4xx, and is then spoken to in the older way.
+    /// of the 4xx, or breaks at it with 500 or 501, and is then spoken to in the older way.
     async fn refused(
         &self,
         message: &ClientJsonRpcMessage,
         response: FetchResponse,
         in_session: bool,
     ) -> Result<Posted, HttpFault> {
-        let response = judged(response)?;
+        let is_probe = is_probe(message);
+        let response = match response.status {
+            500 | 501 if is_probe => response,
+            _ => judged(response)?,
+        };
         let status = response.status;
         if (300..400).contains(&status) {
             let location = response.header("location").unwrap_or("another address");
@@ -240,7 +244,6 @@ impl FetchClient {
         let JsonRpcMessage::Request(request) = message else {
             return Err(HttpFailure::Status { status, said: shown(&body) }.into());
         };
-        let is_probe = matches!(request.request, ClientRequest::DiscoverRequest(_)) && (400..500).contains(&status);
         let error = match told {
             Some(error) => error,
             None if is_probe => ErrorData::invalid_request(format!("HTTP {status}: {}", shown(&body)), None),
@@ -256,6 +259,11 @@ fn id_of(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
         JsonRpcMessage::Request(request) => Some(&request.id),
         JsonRpcMessage::Response(_) | JsonRpcMessage::Notification(_) | JsonRpcMessage::Error(_) => None,
     }
+}
+
+/// True for the newer beginning of a conversation.
+fn is_probe(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, JsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::DiscoverRequest(_)))
 }
 
 /// Codes with which servers refuse a request as a whole.

@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_is_down", down),
         trial("trouble::a_server_that_says_nothing", silent),
         trial("trouble::an_address_of_something_else", something_else),
+        trial("trouble::a_server_that_breaks_at_a_method_that_it_does_not_know", breaks_at_the_newest),
         trial("trouble::a_server_that_has_moved_in_a_call", moves),
         trial("trouble::a_server_that_breaks_down_in_a_call", breaks),
         trial("trouble::a_server_that_forgets_the_conversation", forgets),
@@ -50,6 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_cannot_be_started", no_process),
         trial("trouble::a_process_that_writes_something_else", chatty),
         trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
+        trial("trouble::a_process_that_ends_at_a_method_that_it_does_not_know", ends_at_the_newest),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
         trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
         trial("trouble::an_answer_without_content", no_content),
@@ -111,6 +113,23 @@ async fn something_else() {
 fn service(peer: &Peer) -> StreamableHttpService<Peer, LocalSessionManager> {
     let peer = peer.clone();
     StreamableHttpService::new(move || Ok(peer.clone()), Arc::default(), StreamableHttpServerConfig::default())
+}
+
+/// It is spoken to in the older way.
+async fn breaks_at_the_newest() {
+    let peer = Peer::default();
+    let breaking = move |request: Request, next: Next| async move {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+        match String::from_utf8_lossy(&body).contains("server/discover") {
+            true => (StatusCode::INTERNAL_SERVER_ERROR, "KeyError: 'server/discover'").into_response(),
+            false => next.run(Request::from_parts(parts, body.into())).await,
+        }
+    };
+    let router = Router::new().fallback_service(service(&peer)).layer(axum::middleware::from_fn(breaking));
+    let host = host_router(peer, router, 0).await;
+    let (server, _) = server(http(&host.url));
+    assert!(!server.list().await.expect("a list").is_empty());
 }
 
 /// A call that leads elsewhere was not made.
@@ -622,6 +641,19 @@ fn in_shell(on_call: &str) -> McpConfig {
         listed = answer(r#"{"tools":[{"name":"a","inputSchema":{}}]}"#),
     );
     McpConfig { connect_timeout: Duration::from_secs(20), ..McpConfig::stdio("peer", script) }
+}
+
+/// It is started again, and spoken to in the older way.
+async fn ends_at_the_newest() {
+    let McpConfig { transport: McpTransport::Stdio { command, .. }, .. } = in_shell("exit 1") else {
+        panic!("a process")
+    };
+    let newest = r#"*'"method":"server/discover"'*)"#;
+    let ending = command.replace(newest, &format!("{newest} exit 1 ;; 'nothing else')"));
+    assert_ne!(ending, command);
+    let (server, _) = server(McpConfig::stdio("peer", ending));
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    server.close().await;
 }
 
 async fn ends_in_a_call() {
