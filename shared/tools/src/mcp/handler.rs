@@ -6,9 +6,10 @@ use dormouse_ports::Map;
 use dormouse_ports::tool::{InputAnswer, InputRequest};
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
-    ErrorData, FormElicitationCapability, Implementation, JsonObject, NumberOrString, ProgressNotificationParam,
-    ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
+    ElicitationAction, ElicitationCapability, ErrorCode, ErrorData, Extensions, FormElicitationCapability,
+    Implementation, JsonObject, NumberOrString, ProgressNotificationParam, ProtocolVersion, TASKS_EXTENSION_ID,
+    UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, RoleClient};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use super::asker::{Asker, Present};
 use super::notice::{McpNotice, NoticeListener};
 use super::progress::CallProgress;
-use super::question;
+use super::question::{self, Question};
 use crate::mask::Mask;
 
 /// How often the one who is present is asked again for an answer that did not fit.
@@ -121,29 +122,30 @@ impl Handler {
         Registered { shared: self.shared.clone(), number }
     }
 
-    /// What can be said to the question `params` at once; else what a person is to be asked, and how to go on.
-    fn elicited(&self, params: &ElicitRequestParams, origin: Option<&InboundStreamOrigin>) -> Elicited {
+    /// What can be said to `question` at once; else what a person is to be asked, and how to go on.
+    fn elicited(&self, question: &Question, origin: Option<&InboundStreamOrigin>) -> Elicited {
         let mut calls = self.shared.calls();
         let Some(call) = asking(&mut calls, origin) else { return Elicited::Unasked };
         if let Some(known) = call.answers.get(call.answered) {
             call.answered += 1;
             return Elicited::Known(known.clone());
         }
-        match question::in_call(params.clone(), &call.answers) {
-            Ok(asked) if call.may_repeat => {
-                call.asked.get_or_insert(asked);
-                Elicited::Known(json!({ "action": "cancel" }))
-            }
-            Ok(asked) if self.present.0.is_some() => Elicited::Now(asked),
-            Ok(_) | Err(_) => {
-                call.declined.push(message(params));
-                Elicited::Unasked
-            }
+        if !call.may_repeat && self.present.0.is_none() {
+            call.declined.push(question.message.clone());
+            return Elicited::Unasked;
         }
+        let asked = question::in_call(question.clone(), &call.answers);
+        if !call.may_repeat {
+            return Elicited::Now(asked);
+        }
+        call.asked.get_or_insert(asked);
+        Elicited::Known(json!({ "action": "cancel" }))
     }
 
-    async fn answered(&self, elicited: Elicited, params: &ElicitRequestParams) -> ElicitResult {
-        let result = match (elicited, &self.present.0) {
+    /// The answer to `question`, in the form for the server.
+    async fn answered(&self, question: Question, extensions: &Extensions) -> Value {
+        let elicited = self.elicited(&question, extensions.get::<InboundStreamOrigin>());
+        match (elicited, &self.present.0) {
             (Elicited::Known(result), _) => result,
             (Elicited::Now(asked), Some(asker)) => {
                 let state = asked.state.clone();
@@ -152,11 +154,10 @@ impl Handler {
                 question::answered_now(&InputAnswer { content, state })
             }
             (Elicited::Now(_) | Elicited::Unasked, _) => {
-                self.tell(McpNotice::Declined { message: message(params) });
+                self.tell(McpNotice::Declined { message: question.message });
                 json!({ "action": "decline" })
             }
-        };
-        serde_json::from_value(result).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline))
+        }
     }
 }
 
@@ -194,14 +195,6 @@ fn asking<'c>(calls: &'c mut [InFlight], origin: Option<&InboundStreamOrigin>) -
     }
     let mut unknown = calls.iter_mut().filter(|call| origin.is_some() && call.request.is_none());
     unknown.next().filter(|_| unknown.next().is_none())
-}
-
-fn message(params: &ElicitRequestParams) -> String {
-    match params {
-        ElicitRequestParams::FormElicitationParams { message, .. }
-        | ElicitRequestParams::UrlElicitationParams { message, .. } => message.clone(),
-        _ => String::new(),
-    }
 }
 
 impl Shared {
@@ -272,8 +265,23 @@ impl ClientHandler for Handler {
         request: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let elicited = self.elicited(&request, context.extensions.get::<InboundStreamOrigin>());
-        Ok(self.answered(elicited, &request).await)
+        let question = question::question(request).map_err(|error| ErrorData::invalid_params(error.message, None))?;
+        let answer = self.answered(question, &context.extensions).await;
+        Ok(serde_json::from_value(answer).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline)))
+    }
+
+    /// A question with a schema that the SDK does not read comes here.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != question::ASKS {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
+        }
+        let question = question::read(&request.params.unwrap_or_default());
+        let question = question.map_err(|reason| ErrorData::invalid_params(reason, None))?;
+        Ok(CustomResult(self.answered(question, &context.extensions).await))
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {

@@ -12,6 +12,12 @@ use rmcp::model::{ElicitRequestParams, InputRequest as Request, InputRequiredRes
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::specs;
+use crate::text::cut;
+
+/// Method of a question to a person.
+pub(super) const ASKS: &str = "elicitation/create";
+
 /// State that is kept between a question and the call that is made again with its answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct QuestionState {
@@ -120,15 +126,16 @@ fn defaults(schema: &Map) -> Map {
 }
 
 /// A question in words, with the schema of its answer.
-struct Question {
-    message: String,
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) message: String,
     schema: Map,
     want: Want,
 }
 
 /// # Errors
 /// A question of a kind that this client did not offer to answer.
-fn question(params: ElicitRequestParams) -> Result<Question, ToolError> {
+pub(super) fn question(params: ElicitRequestParams) -> Result<Question, ToolError> {
     match params {
         ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
             let schema = serde_json::to_value(requested_schema).ok().and_then(|schema| schema.as_object().cloned());
@@ -141,8 +148,30 @@ fn question(params: ElicitRequestParams) -> Result<Question, ToolError> {
     }
 }
 
+/// The question in `params` that is none as the SDK reads them, such as one with a field that may be null: SDKs of servers write
+/// what JSON Schema has.
+///
+/// # Errors
+/// Reason why nobody can be asked it.
+pub(super) fn read(params: &Value) -> Result<Question, String> {
+    if let Some(mode) = params.get("mode").and_then(Value::as_str).filter(|mode| *mode != "form") {
+        return Err(format!("a question with the mode `{}` and these parameters cannot be asked", cut(mode, 100)));
+    }
+    let message = params.get("message").and_then(Value::as_str).ok_or("a question has a text as its `message`")?;
+    let schema = params.get("requestedSchema").and_then(Value::as_object).cloned();
+    let schema = specs::object(schema.ok_or("the `requestedSchema` of a question is an object")?);
+    let schema = schema.map_err(|reason| format!("the `requestedSchema` of a question {reason}"))?;
+    Ok(Question { message: message.to_owned(), schema, want: Want::Form })
+}
+
 fn nothing() -> Map {
     Map::from_iter([("type".to_owned(), Value::from("object"))])
+}
+
+/// A request of a server that ends a call for now.
+enum Wanted {
+    Answer(Question),
+    Roots,
 }
 
 /// Next step after `result`.
@@ -150,43 +179,71 @@ fn nothing() -> Map {
 /// # Errors
 /// The server asks for what this client did not offer.
 pub(super) fn next(result: InputRequiredResult) -> Result<NextStep<InputRequest>, ToolError> {
-    let mut questions = Vec::new();
-    let mut kept = QuestionState::default();
+    let mut wanted = Vec::new();
     for (key, request) in result.input_requests.unwrap_or_default() {
+        let request = match request {
+            Request::Elicitation(request) => Wanted::Answer(question(request.params)?),
+            Request::ListRoots(_) => Wanted::Roots,
+            Request::CreateMessage(_) | _ => return Err(no_model()),
+        };
+        wanted.push((key, request));
+    }
+    Ok(step(wanted, result.request_state))
+}
+
+/// The same after a result that is none as the SDK reads them; `None` where it asks for nothing.
+///
+/// # Errors
+/// As [`next`]; and a question that nobody can be asked.
+pub(super) fn next_read(result: &Value) -> Result<Option<NextStep<InputRequest>>, ToolError> {
+    let requests = result.get("inputRequests").and_then(Value::as_object);
+    let Some(requests) = requests.filter(|_| result["resultType"] == "input_required") else { return Ok(None) };
+    let mut wanted = Vec::new();
+    for (key, request) in requests {
+        let request = match request["method"].as_str() {
+            Some(ASKS) => {
+                let question = read(&request["params"]);
+                Wanted::Answer(question.map_err(|reason| ToolError::permanent(reason).maybe_done())?)
+            }
+            Some("roots/list") => Wanted::Roots,
+            Some(_) | None => return Err(no_model()),
+        };
+        wanted.push((key.clone(), request));
+    }
+    Ok(Some(step(wanted, result["requestState"].as_str().map(str::to_owned))))
+}
+
+fn no_model() -> ToolError {
+    ToolError::permanent("the MCP server asks for a model, which it was not offered").maybe_done()
+}
+
+fn step(wanted: Vec<(String, Wanted)>, request_state: Option<String>) -> NextStep<InputRequest> {
+    let mut questions = Vec::new();
+    let mut kept = QuestionState { request_state, ..QuestionState::default() };
+    for (key, request) in wanted {
         let want = match request {
-            Request::Elicitation(request) => {
-                let question = question(request.params)?;
+            Wanted::Answer(question) => {
                 let want = question.want;
                 kept.defaults.insert(key.clone(), defaults(&question.schema));
                 questions.push((key.clone(), question));
                 want
             }
-            Request::ListRoots(_) => Want::Roots,
-            Request::CreateMessage(_) | _ => {
-                return Err(
-                    ToolError::permanent("the MCP server asks for a model, which it was not offered").maybe_done()
-                );
-            }
+            Wanted::Roots => Want::Roots,
         };
         kept.wants.insert(key, want);
     }
-    kept.request_state = result.request_state;
     if questions.is_empty() {
-        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), self::result(*want, None, None)));
+        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), result(*want, None, None)));
         let responses = Some(responses.collect::<InputResponses>()).filter(|responses| !responses.is_empty());
-        return Ok(NextStep::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() }));
+        return NextStep::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() });
     }
-    Ok(NextStep::End(asked(questions, &kept)))
+    NextStep::End(asked(questions, &kept))
 }
 
 /// The question of a server in the midst of a call that had `answers` before.
-///
-/// # Errors
-/// As [`question`].
-pub(super) fn in_call(params: ElicitRequestParams, answers: &[Value]) -> Result<InputRequest, ToolError> {
-    let question = question(params)?;
+pub(super) fn in_call(question: Question, answers: &[Value]) -> InputRequest {
     let in_call = InCall { want: question.want, defaults: defaults(&question.schema), answers: answers.to_vec() };
-    Ok(asked(vec![(String::new(), question)], &QuestionState { in_call: Some(in_call), ..QuestionState::default() }))
+    asked(vec![(String::new(), question)], &QuestionState { in_call: Some(in_call), ..QuestionState::default() })
 }
 
 /// One question for all of `questions`: where there are several, each has a field of its own.

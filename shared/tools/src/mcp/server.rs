@@ -26,7 +26,7 @@ use super::heard::Heard;
 use super::http::StandingStream;
 use super::notice::{McpNotice, NoticeListener};
 use super::oauth::Tokens;
-use super::question::{Along, NextStep, next};
+use super::question::{Along, NextStep, next, next_read};
 use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
 use crate::Values;
@@ -392,6 +392,11 @@ impl McpServer {
                 });
             }
             Ok(ServerResult::CreateTaskResult(created)) => return Ok(NextStep::End(KnownTask::begun(&created.task))),
+            Ok(ServerResult::CustomResult(CustomResult(value))) => match next_read(&value)? {
+                Some(NextStep::End(request)) => return Ok(NextStep::End(ToolReply::InputRequired(request))),
+                Some(NextStep::Again(along)) => return Ok(NextStep::Again(along)),
+                None => complete(ServerResult::CustomResult(CustomResult(value)))?,
+            },
             Ok(result) => complete(result)?,
             Err(ServiceError::McpError(error)) => {
                 // The list may have changed without a word.

@@ -68,7 +68,10 @@ fn spec(tool: Tool, left_out: &mut Vec<LeftOut>) -> Result<ToolSpec, String> {
 }
 
 /// `schema`, which is a JSON Schema of an object. One that names no type is taken as such, and said to be one.
-fn object(mut schema: Map) -> Result<Map, String> {
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn object(mut schema: Map) -> Result<Map, String> {
     measure_object(&schema, ENTRY).map_err(|excess| format!("cannot be taken: {excess}"))?;
     match schema.get("type") {
         None => {

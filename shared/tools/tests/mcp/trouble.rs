@@ -1,5 +1,6 @@
 //! What goes wrong: a server that is down, hangs, dies, lies, forgets, is none, or wants to know who asks.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,11 +9,13 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use dormouse_ports::tool::{Pending, ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource};
 use dormouse_tools::mcp::{McpTransport, OAuth};
 use dormouse_tools::{McpConfig, McpServer};
+use futures::{StreamExt, stream};
 use libtest_mimic::Trial;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -37,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_was_away", away),
         trial("trouble::a_task_of_a_server_that_does_not_list", unlisted_task),
         trial("trouble::a_task_of_a_server_that_is_away", task_away),
+        trial("trouble::a_question_with_a_schema_that_the_sdk_does_not_read", asks_in_other_words),
         trial("trouble::a_list_that_is_none", no_list),
         trial("trouble::a_list_of_which_a_part_is_wrong", half_a_list),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
@@ -363,6 +367,49 @@ async fn scripted(answer: impl Fn(&str) -> Option<Value> + Clone + Send + Sync +
         }
     };
     host_router(Peer::default(), Router::new().route("/mcp", post(handle)), 0).await
+}
+
+/// A person is asked.
+async fn asks_in_other_words() {
+    let handle = |body: String| async move {
+        let request: Value = serde_json::from_str(&body).unwrap_or_default();
+        let answer = |result: Value| json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+        match request["method"].as_str() {
+            Some("initialize") => axum::Json(answer(json!({
+                "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
+                "serverInfo": { "name": "asks", "version": "1" },
+            })))
+            .into_response(),
+            Some("tools/list") => {
+                let tool = json!({ "name": "a", "inputSchema": {}, "annotations": { "readOnlyHint": true } });
+                axum::Json(answer(json!({ "tools": [tool] }))).into_response()
+            }
+            Some("tools/call") => {
+                let name = json!({ "anyOf": [{ "type": "string" }, { "type": "null" }], "default": null });
+                let schema = json!({ "type": "object", "properties": { "name": name } });
+                let params = json!({ "message": "Who?", "requestedSchema": schema });
+                let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+                let result = answer(json!({ "content": [] }));
+                let later = async move {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    result
+                };
+                let messages = stream::iter([question]).chain(stream::once(later));
+                let events = messages.map(|message| Ok::<_, Infallible>(Event::default().data(message.to_string())));
+                Sse::new(events).into_response()
+            }
+            Some("server/discover") => StatusCode::BAD_REQUEST.into_response(),
+            Some(_) | None => StatusCode::ACCEPTED.into_response(),
+        }
+    };
+    let host = host_router(Peer::default(), Router::new().route("/mcp", post(handle)), 0).await;
+    let (server, _) = server(http(&host.url));
+    let asked = match server.call(&call("a", json!({}))).await {
+        Ok(ToolReply::InputRequired(asked)) => asked,
+        other => panic!("a question, not {other:?}"),
+    };
+    assert_eq!((asked.message.as_str(), &asked.schema["properties"]["name"]["default"]), ("Who?", &Value::Null));
+    assert!(asked.schema["properties"]["name"]["anyOf"].is_array(), "{:?}", asked.schema);
 }
 
 async fn no_list() {

@@ -64,9 +64,10 @@ fn a_state_alone_goes_back_without_a_question() {
 #[test]
 fn answers_in_the_midst_of_a_call_add_up() {
     let params = || serde_json::from_value::<ElicitRequestParams>(form("Who?", "name")["params"].clone());
-    let first = in_call(params().expect("params"), &[]).expect("a question");
+    let who = || question(params().expect("params")).expect("a question");
+    let first = in_call(who(), &[]);
     let once = along(first.state, Some(json!({ "name": "Ada" }))).in_call;
-    let second = in_call(params().expect("params"), &once).expect("a question");
+    let second = in_call(who(), &once);
     let twice = along(second.state, None).in_call;
     let accepted = json!({ "action": "accept", "content": { "name": "Ada" } });
     assert_eq!(twice, [accepted, json!({ "action": "decline" })]);
@@ -82,6 +83,41 @@ fn fields_that_are_left_out_have_their_defaults() {
     let request = asked(json!({ "resultType": "input_required", "inputRequests": { "who": form } }));
     let responses = along(request.state, Some(json!({ "name": "Ada" }))).responses.expect("responses");
     assert_eq!(responses["who"]["content"], json!({ "name": "Ada", "age": 30 }));
+}
+
+#[test]
+fn a_question_that_the_sdk_does_not_read_is_asked_as_it_is() {
+    let schema = json!({ "type": "object", "properties": {
+        "name": { "anyOf": [{ "type": "string" }, { "type": "null" }], "default": null },
+        "id": { "type": "string", "format": "uuid" },
+    }});
+    let params = json!({ "message": "Who?", "requestedSchema": schema });
+    assert!(serde_json::from_value::<ElicitRequestParams>(params.clone()).is_err(), "it is asked in the usual way");
+    let request = in_call(read(&params).expect("a question"), &[]);
+    assert_eq!((request.message.as_str(), &request.schema["properties"]), ("Who?", &schema["properties"]));
+    let answered = along(request.state, Some(json!({ "id": "1" }))).in_call;
+    assert_eq!(answered, [json!({ "action": "accept", "content": { "id": "1", "name": null } })]);
+    let result = json!({ "resultType": "input_required", "requestState": "s1", "inputRequests": {
+        "who": { "method": "elicitation/create", "params": params }, "roots": { "method": "roots/list" },
+    }});
+    let Ok(Some(NextStep::End(request))) = next_read(&result) else { panic!("a question") };
+    let back = along(request.state, None);
+    assert_eq!(back.request_state.as_deref(), Some("s1"));
+    assert_eq!(back.responses.expect("responses")["who"], json!({ "action": "decline" }));
+    assert_eq!(next_read(&json!({ "text": "sunny" })), Ok(None));
+}
+
+#[test]
+fn a_question_that_nobody_can_be_asked_is_refused_with_the_reason() {
+    for (params, reason) in [
+        (json!({}), "has a text as its `message`"),
+        (json!({ "message": "Who?" }), "is an object"),
+        (json!({ "message": "Who?", "requestedSchema": { "type": "array" } }), "where only `object` can be"),
+        (json!({ "message": "Who?", "mode": "voice" }), "the mode `voice`"),
+    ] {
+        let error = read(&params).expect_err("no question");
+        assert!(error.contains(reason), "{error}");
+    }
 }
 
 #[test]
