@@ -4,9 +4,13 @@ use dormouse_json::Schema;
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolContent, ToolOutput};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::text::cut;
+
+/// Bytes of a block that is none that are shown.
+const MOST_QUOTED: usize = 16 * 1024;
 
 /// The output that `result` stands for.
 pub(super) fn read(result: CallToolResult) -> ToolOutput {
@@ -18,6 +22,32 @@ pub(super) fn read(result: CallToolResult) -> ToolOutput {
     }
     let is_error = result.is_error.unwrap_or(false);
     ToolOutput { content, structured: result.structured_content, is_error, ..ToolOutput::default() }
+}
+
+/// The result in `value`, of which a part is not as the protocol has it. The call has ended, and what it says is not lost
+/// for that: such a block is shown as it stands. `None` where there is no list of blocks.
+pub(super) fn in_parts(value: &Value) -> Option<CallToolResult> {
+    let blocks = value.get("content")?.as_array()?.iter().map(|block| {
+        ContentBlock::deserialize(block).or_else(|_| without_notes(block)).unwrap_or_else(|_| {
+            ContentBlock::text(format!(
+                "[a block that is none of the protocol: {}]",
+                cut(&block.to_string(), MOST_QUOTED)
+            ))
+        })
+    });
+    let mut result = CallToolResult::success(blocks.collect());
+    result.is_error = value.get("isError").and_then(Value::as_bool);
+    result.structured_content = value.get("structuredContent").cloned();
+    Some(result)
+}
+
+/// `block` without what it says beside its content.
+fn without_notes(block: &Value) -> serde_json::Result<ContentBlock> {
+    let mut block = block.clone();
+    if let Some(fields) = block.as_object_mut() {
+        fields.retain(|name, _| !["annotations", "_meta", "icons", "size"].contains(&name.as_str()));
+    }
+    serde_json::from_value(block)
 }
 
 fn block(block: ContentBlock) -> ToolContent {
@@ -116,6 +146,23 @@ mod tests {
         assert!(matches!(&output.content[3], ToolContent::ResourceLink { name: Some(name), .. } if name == "a"));
         assert_eq!(output.content[4], text("inside"));
         assert!(matches!(&output.content[5], ToolContent::ResourceLink { uri, .. } if uri == "file:///c"));
+    }
+
+    #[test]
+    fn a_block_that_is_none_is_shown_and_the_others_are_kept() {
+        let value = json!({ "isError": true, "structuredContent": { "n": 1 }, "content": [
+            { "type": "text", "text": "hello", "annotations": "many" },
+            { "type": "resource_link", "uri": "file:///a" },
+            { "text": "sunny" },
+        ]});
+        assert!(serde_json::from_value::<CallToolResult>(value.clone()).is_err());
+        let output = read(in_parts(&value).expect("a result"));
+        assert_eq!((output.is_error, &output.structured), (true, &Some(json!({ "n": 1 }))));
+        assert_eq!(output.content[0], ToolContent::text("hello"));
+        for (block, shown) in [(1, r#""uri":"file:///a""#), (2, r#"{"text":"sunny"}"#)] {
+            assert!(matches!(&output.content[block], ToolContent::Text { text } if text.contains(shown)), "{output:?}");
+        }
+        assert!(in_parts(&json!({ "content": "sunny" })).is_none() && in_parts(&json!({ "text": "sunny" })).is_none());
     }
 
     #[test]

@@ -476,19 +476,18 @@ fn complete(result: ServerResult) -> Result<CallToolResult, ToolError> {
     match result {
         ServerResult::CallToolResult(result) => Ok(result),
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(CallToolResult::success(Vec::new())),
-        ServerResult::CustomResult(CustomResult(value)) => {
+        ServerResult::CustomResult(CustomResult(value)) => output::in_parts(&value).ok_or_else(|| {
             let missing = match value.get("content") {
                 None => "it has no `content`",
-                Some(Value::Array(_)) => "a block of its `content` is none",
                 Some(_) => "its `content` is no list",
             };
-            Err(ToolError::permanent(format!(
+            ToolError::permanent(format!(
                 "what it answers is no result of a call: {missing}; a result has a list of blocks, such as `\"content\": \
                  [{{\"type\": \"text\", \"text\": \"done\"}}]`, and says {}",
                 cut(&value.to_string(), 300)
             ))
-            .maybe_done())
-        }
+            .maybe_done()
+        }),
         _ => Err(ToolError::permanent("what it answers is no result of a call").maybe_done()),
     }
 }
