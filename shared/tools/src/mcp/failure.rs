@@ -62,12 +62,24 @@ pub(super) fn unfinished(error: &ServiceError) -> ToolError {
 pub(super) fn refused(error: &ErrorData) -> Result<ToolReply, ToolError> {
     match error.code {
         ErrorCode::INVALID_PARAMS => Err(ToolError::new(ToolErrorKind::InvalidArguments, shown(error))),
+        ErrorCode::METHOD_NOT_FOUND if wants_task(error) => Err(ToolError::permanent(format!(
+            "it takes calls of this tool only as tasks of the protocol version 2025-11-25, which are not spoken here: no call of \
+             it will succeed. It says: {}",
+            shown(error)
+        ))),
         ErrorCode::METHOD_NOT_FOUND => {
             Err(ToolError::permanent(format!("it takes no calls of tools: {}", shown(error))))
         }
         TOO_LARGE => Ok(too_large(&error.message)),
         _ => Ok(ToolReply::Done(ToolOutput::error(format!("The MCP server answered with an error: {}", shown(error))))),
     }
+}
+
+/// True for the words with which servers refuse a call of a tool with `execution: {taskSupport: required}`, which the SDK does
+/// not read from their lists.
+fn wants_task(error: &ErrorData) -> bool {
+    let said = error.message.to_ascii_lowercase();
+    said.contains("requires task") || said.contains("tasksupport")
 }
 
 /// The outcome of a call with an answer that is too large to be taken.
@@ -154,4 +166,27 @@ fn unauthorized(challenge: &str) -> ToolError {
          that it accepts, or `oauth` with `token_url`, `client_id` and `client_secret` or `refresh_token`: nobody can \
          sign in while an agent runs"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_is_called_as_a_task_alone_is_told_from_a_server_without_tools() {
+        let told = |message: &str| {
+            let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message.to_owned(), None);
+            let error = refused(&error).expect_err("it is refused");
+            assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+            error.message
+        };
+        for said in [
+            "Tool dig requires task augmentation (taskSupport: 'required')",
+            "This tool requires task-augmented invocation",
+        ] {
+            let told = told(said);
+            assert!(told.starts_with("it takes calls of this tool only as tasks") && told.contains(said), "{told}");
+        }
+        assert!(told("tools/call").starts_with("it takes no calls of tools: -32601: tools/call"));
+    }
 }
