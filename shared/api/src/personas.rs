@@ -33,7 +33,7 @@ const LONGEST_DESCRIPTION: usize = 4096;
 pub struct PersonaSpec {
     /// The name of the graph.
     pub graph: String,
-    /// The version of the graph, where it is one that a workspace alone has.
+    /// The version of the graph, where it is one of a workspace or of a source: the one that was current when it was asked.
     pub version: Option<String>,
     /// Responsibility of the persona.
     pub description: String,
@@ -513,6 +513,9 @@ impl Api {
         spec: &PersonaSpec,
     ) -> Result<(), ProtocolError> {
         let (Some(own), Some(version)) = (self.parts().personas.own(), &spec.version) else { return Ok(()) };
+        if !own.has(version) {
+            return Ok(());
+        }
         match own.keep(&call.actor.tenant, workspace, version).await {
             Ok(()) => Ok(()),
             Err(NotKept::Refused(reason)) => Err(refused_definition(reason)),

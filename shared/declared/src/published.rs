@@ -213,8 +213,12 @@ impl PublishedAgents {
             graphs.iter().for_each(|graph| prepare(graph));
         }
         tracing::info!(version, agents = graphs.len(), "a published workspace was loaded");
-        let at_home = |spec: &PersonaSpec| PersonaSpec { at_home: offer.at_home.contains(&spec.graph), ..spec.clone() };
-        let personas = compiled.personas.linked().iter().map(at_home).collect();
+        // Whoever found one of them takes the graph of this bundle, and does not ask which one is current once more.
+        let described = |spec: &PersonaSpec| {
+            let at_home = offer.at_home.contains(&spec.graph);
+            PersonaSpec { at_home, ..spec.clone() }.of_version(&version)
+        };
+        let personas = compiled.personas.linked().iter().map(described).collect();
         Ok(LoadedBundle { version, graphs, personas, models, offer })
     }
 

@@ -1,13 +1,14 @@
 //! Agents of published bundles: a run keeps the bundle that it began with, and a process asks for no more than it needs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore};
 use dormouse_agent::workspace::{FileContent, Files, Platform, ToolDefinition};
 use dormouse_api::{AgentSource, Outside, RecordingEngine, RecordingStore};
-use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom, ToolSources};
+use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom, Refresh, ToolSources};
 use dormouse_harness::{
     DescriptorWakes, FreshTurn, GraphRegistry, GraphSource, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
 };
@@ -30,6 +31,18 @@ struct World {
     clock: Arc<ManualClock>,
     fetch: ScriptedFetch,
     ids: Arc<CountingIds>,
+}
+
+/// Counts how often it is asked whether anything has changed.
+#[derive(Debug, Default)]
+struct Looked(AtomicUsize);
+
+#[async_trait]
+impl Refresh for Looked {
+    async fn refresh(&self, _: &str) -> Result<(), String> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
 }
 
 /// A process that serves the workspace.
@@ -113,6 +126,15 @@ impl World {
     }
 
     fn sandbox_of(&self, workspaces: &[&str], home: Option<&str>, platform: Platform) -> Sandbox {
+        self.sandbox_with(workspaces, (home, platform), None)
+    }
+
+    fn sandbox_with(
+        &self,
+        workspaces: &[&str],
+        (home, platform): (Option<&str>, Platform),
+        refresh: Option<Arc<dyn Refresh>>,
+    ) -> Sandbox {
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let agents = Arc::new(PublishedAgents::new(PublishedFrom {
@@ -132,7 +154,7 @@ impl World {
             },
             outside: Outside::new(bus.clone(), self.clock.clone()),
             home: home.map(str::to_owned),
-            refresh: None,
+            refresh,
         }));
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
         let spawner = Arc::new(TokioSpawner);
@@ -222,6 +244,25 @@ async fn a_process_looks_again_after_ten_seconds_and_does_without_where_it_canno
     let cold = world.sandbox();
     let refused = cold.agents.current("clerk").await.expect_err("it knows of none");
     assert_eq!(*refused.category(), Category::ProviderUnavailable);
+}
+
+#[tokio::test]
+async fn whoever_has_found_agents_has_their_graphs_without_another_look_at_what_is_current() {
+    let world = World::new();
+    let agent = "---\nmodel: workspace/m\n---\nYou work.\n";
+    let paths: Vec<String> = (0..20).map(|number| format!(".openharness/agents/clerk-{number}.md")).collect();
+    let files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), agent)).collect();
+    let digest = world.publish_bundle(&bundle_with(&files));
+    let looked = Arc::new(Looked::default());
+    let sandbox = world.sandbox_with(&[NAME], (None, Platform::default()), Some(looked.clone()));
+    let graphs = GraphRegistry::default().with_source(sandbox.agents.clone());
+    let personas = sandbox.agents.personas().await.expect("personas");
+    assert_eq!(personas.len(), 21);
+    for spec in personas {
+        let begun = graphs.begun(&spec.graph, spec.version.as_deref()).await.expect("its graph");
+        assert_eq!(begun.version, Some(format!("{NAME}@{digest}")));
+    }
+    assert_eq!(looked.0.load(Ordering::SeqCst), 1, "however many agents there are");
 }
 
 /// The names of the agents of `files` that only the tenant `home` finds.

@@ -57,7 +57,8 @@ impl App {
         }
         let session_id = turn.session_id.take().map(|id| principal.session(&id)).transpose()?;
         let tenant = principal.tenant().map(str::to_owned);
-        let fresh = FreshTurn { session_id, tenant, ..fresh_turn(graph, turn, &repeatable)? };
+        let version = current.version.clone();
+        let fresh = FreshTurn { session_id, tenant, version, ..fresh_turn(graph, turn, &repeatable)? };
         let mut turn = harness.turn(Transmission { time_left: request.time_left, ..fresh.into() }).await;
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
