@@ -188,19 +188,22 @@ impl Reads {
         let (mut entries, mut after) = (Vec::new(), (!within.is_empty()).then(|| within.clone()));
         while entries.len() < MOST_ENTRIES {
             let page = self.files_behind(call, files, after.clone(), 50).await?;
-            let Some(last) = page.last() else { return Ok(entries) };
-            after = Some(path_of(last).to_owned());
+            if page.is_empty() {
+                return Ok(entries);
+            }
             for file in &page {
                 let path = path_of(file);
                 let Some(rest) = path.strip_prefix(&within) else { return Ok(entries) };
-                match rest.split_once('/') {
-                    None => entries.push(entry(rest, path, FileEntryKind::File, content_of(file).len() as u64)),
-                    Some((name, _)) => {
-                        entries.push(entry(name, &format!("{within}{name}"), FileEntryKind::Directory, 0));
-                        // Goes on behind everything in that folder.
-                        after = Some(format!("{within}{name}/{}", char::MAX));
-                        break;
-                    }
+                let Some((name, _)) = rest.split_once('/') else {
+                    entries.push(entry(rest, path, FileEntryKind::File, content_of(file).len() as u64));
+                    after = Some(path.to_owned());
+                    continue;
+                };
+                let folder = format!("{within}{name}");
+                // The next page begins behind everything in that folder; what this page has of it is passed over.
+                after = Some(format!("{folder}/{}", char::MAX));
+                if entries.last().is_none_or(|last| last.path != folder) {
+                    entries.push(entry(name, &folder, FileEntryKind::Directory, 0));
                 }
             }
             if entries.len() >= MOST_ENTRIES {

@@ -1,9 +1,13 @@
 //! Personas of tenants, vaults, memories, files, skills, tools and requests for permissions.
 
+use std::sync::Arc;
+
 use dormouse_api::CallAnswer;
 use dormouse_ports::{Clock, Document, DocumentKey, DocumentWrite, DocumentWrites, Records};
+use dormouse_testkit::MemoryStore;
 use serde_json::{Value, json};
 
+use crate::shared_streams::Counting;
 use crate::world::{World, actor, ada, body, ids, says, text};
 
 fn persona(workflow: &str, tier: &str) -> Value {
@@ -375,6 +379,23 @@ async fn files_are_written_read_and_listed_by_folder() {
     assert_eq!(world.get(&other).await["entries"], json!([]), "another workspace has files of its own");
     let eve = actor("eve", "other", None);
     assert_eq!(world.refusal(eve, "GET", &format!("{files}?path=b.md"), Value::Null).await.status(), 404);
+}
+
+#[tokio::test]
+async fn the_folders_of_a_page_of_files_are_listed_by_one_read() {
+    let store = Arc::new(MemoryStore::default());
+    let counting = Arc::new(Counting::of(store.clone()));
+    let world = World::on(store.clone(), counting.clone(), Some(store));
+    let reads = async |folders: usize| {
+        let files: serde_json::Map<String, Value> =
+            (0..folders).map(|number| (format!("{number:02}/a.txt"), "a".into())).collect();
+        let desk = json!({ "name": "desk", "root": "/", "files": files });
+        let files = format!("/v1/workspaces/{}/files", text(&world.post("/v1/workspaces", desk).await["id"]));
+        counting.taken();
+        assert_eq!(world.get(&files).await["entries"].as_array().unwrap().len(), folders);
+        counting.taken()
+    };
+    assert_eq!(reads(30).await, reads(1).await);
 }
 
 /// A session with a task that waits for an approval: its path, the task and the request.
