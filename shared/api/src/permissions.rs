@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_ports::{Document, InvocationId, InvocationStatus, Invocations, PausedInvocation};
+use dormouse_ports::{Document, InvocationId, InvocationRecord, InvocationStatus, Invocations, PausedInvocation};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
@@ -36,6 +36,9 @@ use crate::{Call, CallAnswer, ids};
 /// Said of an answer with other arguments: the tool, whose schema they have to fit, is known to the run alone.
 const UNCHECKED: &str = "other arguments are checked when the run goes on: where they do not fit the tool, it is not called, \
     and a new request asks again and says what is wrong";
+
+/// Pauses that are loaded at once, each with the state of its run.
+const TOGETHER: usize = 50;
 
 impl Api {
     /// Answers a request.
@@ -106,6 +109,7 @@ impl PermissionRequests {
             None => PageSource::list::<Task>(tenant, Narrowed::to(session_id.as_ref().map(SessionId::as_str), None)),
         };
         let sources = [PageSource::list::<PermissionRequest>(tenant, narrowed), waiting];
+        let asks_pending = status.is_none_or(|status| status == PermissionStatus::Pending);
         let is_in = |request: &PermissionRequest| {
             let same_session = session_id.is_none() || request.session_id == session_id;
             let same_status = status.is_none_or(|status| request.status == status);
@@ -113,7 +117,7 @@ impl PermissionRequests {
         };
         let pick = |documents: Vec<Document>| {
             async move {
-                let requests = self.requests_of(call, documents).await?;
+                let requests = self.requests_of(call, documents, asks_pending).await?;
                 Ok(requests.into_iter().map(|request| request.filter(is_in)).collect())
             }
             .boxed()
@@ -121,18 +125,20 @@ impl PermissionRequests {
         self.lists.page_of(call, &sources, pick).await
     }
 
-    /// What each of `documents`, answered requests or tasks, is or asks for.
+    /// What each of `documents`, answered requests or tasks, is or asks for; without `asks_pending` nothing of tasks.
     async fn requests_of(
         &self,
         call: &Call,
         documents: Vec<Document>,
+        asks_pending: bool,
     ) -> Result<Vec<Option<PermissionRequest>>, ProtocolError> {
         let mut requests = Vec::new();
         let mut tasks = BTreeMap::new();
         for (place, document) in documents.into_iter().enumerate() {
             let is_task = document.key.kind == TaskId::OBJECT;
             if is_task {
-                tasks.extend(Stored::<Task>::seen(document, &call.actor).map(|task| (place, task)));
+                let task = asks_pending.then(|| Stored::<Task>::seen(document, &call.actor)).flatten();
+                tasks.extend(task.map(|task| (place, task)));
                 requests.push(None);
             } else {
                 let answered = Stored::<PermissionRequest>::seen(document, &call.actor);
@@ -140,9 +146,16 @@ impl PermissionRequests {
             }
         }
         let (places, tasks): (Vec<usize>, Vec<_>) = tasks.into_iter().unzip();
-        for (place, task) in places.into_iter().zip(self.lists.reads.present(tasks, call).await?) {
-            if let (Some(slot), Some(request)) = (requests.get_mut(place), self.pending_request(&task).await?) {
-                *slot = Some(request);
+        let mut waiting: Vec<_> = places.into_iter().zip(self.lists.reads.present(tasks, call).await?).collect();
+        waiting.retain(|(_, task)| task.kept.resource.status == TaskStatus::AuthRequired);
+        for some in waiting.chunks(TOGETHER) {
+            let ids: Vec<InvocationId> = some.iter().map(|(_, task)| invocation_of(task)).collect();
+            let loaded = self.invocations.load_invocations(&ids).await.map_err(store)?;
+            for ((place, task), record) in some.iter().zip(loaded) {
+                let paused = record.map_err(store)?.and_then(pause_in);
+                if let (Some(slot), Some(paused)) = (requests.get_mut(*place), paused) {
+                    *slot = Some(request_for(&task.kept.resource, &paused));
+                }
             }
         }
         Ok(requests)
@@ -158,10 +171,8 @@ impl PermissionRequests {
 
     /// The pause of `task`, if it sleeps.
     async fn pause_of(&self, task: &Stored<Task>) -> Result<Option<PausedInvocation>, ProtocolError> {
-        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
-        let record = self.invocations.load_invocation(&id).await;
-        let record = record.map_err(store)?.filter(|record| record.status == InvocationStatus::Suspended);
-        Ok(record.map(|record| record.paused))
+        let record = self.invocations.load_invocation(&invocation_of(task)).await.map_err(store)?;
+        Ok(record.and_then(pause_in))
     }
 
     /// True if the request `id` of the task whose id ends in `task` waited once.
@@ -175,6 +186,15 @@ impl PermissionRequests {
         let asked = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse::<u64>().ok());
         Ok(asked.is_some_and(|asked| (1..=latest).contains(&asked)))
     }
+}
+
+fn invocation_of(task: &Stored<Task>) -> InvocationId {
+    InvocationId::from(task.kept.resource.envelope.id.as_str())
+}
+
+/// The pause of an invocation, if it sleeps.
+fn pause_in(record: InvocationRecord) -> Option<PausedInvocation> {
+    (record.status == InvocationStatus::Suspended).then_some(record.paused)
 }
 
 /// The status that a query calls `word`.

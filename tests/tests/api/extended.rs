@@ -7,6 +7,7 @@ use dormouse_ports::{Clock, Document, DocumentKey, DocumentWrite, DocumentWrites
 use dormouse_testkit::MemoryStore;
 use serde_json::{Value, json};
 
+use crate::receipts::metered;
 use crate::shared_streams::Counting;
 use crate::world::{World, actor, ada, body, ids, says, text};
 
@@ -409,6 +410,29 @@ async fn asking(world: &World) -> (String, String, Value) {
     let list = world.get(&format!("/v1/tasks/{task}/permission-requests")).await;
     assert_eq!(ids(&list).len(), 1, "{list}");
     (session, task, list["data"][0].clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_is_read_together_and_only_for_who_asks_for_it() {
+    let (embedded, store, meter) = metered().await;
+    let world = World::on(store.clone(), store, None);
+    let waiting = 4;
+    let listed = world.while_time_passes(async {
+        for _ in 0..waiting {
+            asking(&world).await;
+        }
+        let mut listed = Vec::new();
+        for status in ["pending", "approved"] {
+            meter.reset();
+            let list = world.get(&format!("/v1/permission-requests?status={status}")).await;
+            let gets = meter.snapshot().get("GetItem").map_or(0, |usage| usage.requests);
+            listed.push((ids(&list).len(), gets));
+        }
+        listed
+    });
+    let listed = listed.await;
+    embedded.stop().await.unwrap();
+    assert_eq!(listed, [(waiting, 4), (0, 0)], "one by one each session is read, and no pause");
 }
 
 #[tokio::test]
