@@ -24,7 +24,7 @@ use crate::{DeclaredPorts, agents};
 
 /// Time for which a process takes a bundle for the current one before it looks again.
 const FRESH: Duration = Duration::from_secs(10);
-/// Bundles that a process keeps; the one that was used longest ago goes first.
+/// Bundles that a process keeps beside one of each workspace; the one that was used longest ago goes first.
 const KEPT: usize = 8;
 
 /// The folder of definitions, by which a problem with all of them is named.
@@ -171,7 +171,8 @@ impl PublishedAgents {
         let bundle = found.ok_or_else(gone)?;
         let made = Arc::new(self.make(version.clone(), &bundle).await?);
         let mut loaded = locked(&self.loaded);
-        while loaded.len() >= KEPT {
+        // Each request asks for the current ones of all workspaces: with less room than for these each would be loaded anew.
+        while loaded.len() >= KEPT + self.from.workspaces.len() {
             loaded.shift_remove_index(0);
         }
         // Of two that were made at the same time the first one stays: its graphs may run already.

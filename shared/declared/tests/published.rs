@@ -265,6 +265,21 @@ async fn whoever_has_found_agents_has_their_graphs_without_another_look_at_what_
     assert_eq!(looked.0.load(Ordering::SeqCst), 1, "however many agents there are");
 }
 
+#[tokio::test]
+async fn each_of_many_workspaces_is_loaded_once() {
+    let world = World::new();
+    let names: Vec<String> = (0..20).map(|number| format!("team-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for name in &names {
+        world.publish_as(name, &bundle("Be kind."));
+    }
+    let sandbox = world.sandbox_of(&names, None, Platform::default());
+    sandbox.agents.personas().await.expect("personas");
+    assert_eq!(world.objects.take_asked().len(), 2 * names.len());
+    sandbox.agents.personas().await.expect("personas");
+    assert_eq!(world.objects.take_asked(), [] as [&str; 0]);
+}
+
 /// The names of the agents of `files` that only the tenant `home` finds.
 async fn at_home(home: Option<&str>, files: &[(&str, &str)]) -> Vec<String> {
     let world = World::new();
