@@ -116,12 +116,14 @@ struct Names {
     all: BTreeSet<String>,
     /// Those that stand in the request so far.
     used: BTreeSet<String>,
+    /// By ids that stand in it twice the number from which on a free one is looked for: all before it are taken.
+    next: BTreeMap<String, u32>,
 }
 
 impl Names {
     fn of<'m>(messages: impl Iterator<Item = &'m Message>) -> Self {
         let all = messages.flat_map(calls_of).map(|call| call.id.clone()).collect();
-        Self { all, used: BTreeSet::new() }
+        Self { all, used: BTreeSet::new(), next: BTreeMap::new() }
     }
 
     /// Gives the calls of `message` that have the id of an earlier message another one, and their `results` with them. It is
@@ -133,8 +135,11 @@ impl Names {
             if !self.used.contains(&call.id) {
                 continue;
             }
-            let mut names = (2_u32..).map(|number| format!("{}-{number}", call.id));
-            let name = names.find(|name| !self.all.contains(name) && !self.used.contains(name)).unwrap_or_default();
+            let first = self.next.get(&call.id).copied().unwrap_or(2);
+            let mut names = (first..).map(|number| (number, format!("{}-{number}", call.id)));
+            let is_free = |name: &String| !self.all.contains(name) && !self.used.contains(name);
+            let (number, name) = names.find(|(_, name)| is_free(name)).unwrap_or_default();
+            self.next.insert(call.id.clone(), number.saturating_add(1));
             for result in results.iter_mut() {
                 if let Message::Tool { tool_call_id, .. } = result
                     && *tool_call_id == call.id
