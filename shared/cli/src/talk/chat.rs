@@ -120,11 +120,10 @@ async fn converse(
     let server = ServerArgs { url: Some(at.address.clone()), key: Some(at.api_key.clone()), data: data.to_owned() };
     let client = Client::open(&server)?;
     let kept = data.join(format!("chat-{agent}"));
-    let session = match (asked.new, std::fs::read_to_string(&kept)) {
-        (false, Ok(session)) if client.read::<Value>(&format!("/v1/sessions/{}", session.trim())).await.is_ok() => {
-            session.trim().to_owned()
-        }
-        (_, _) => {
+    let last = if asked.new { None } else { last_session(&client, &kept).await? };
+    let session = match last {
+        Some(session) => session,
+        None => {
             let session = open_session(&client, None, Some(agent)).await?;
             std::fs::write(&kept, &session)?;
             session
@@ -172,6 +171,21 @@ async fn converse(
         Sent::Asleep => screen.line("it sleeps, and goes on in time while this folder is served"),
     }
     Ok(outcome)
+}
+
+/// The conversation that the file `kept` leads back to, unless it is not there any more. Where that cannot be known, the file
+/// has to stay: nothing else leads back.
+async fn last_session(client: &Client, kept: &Path) -> Result<Option<String>, TalkError> {
+    let Ok(session) = std::fs::read_to_string(kept) else { return Ok(None) };
+    let session = session.trim();
+    if session.is_empty() {
+        return Ok(None);
+    }
+    match client.read::<Value>(&format!("/v1/sessions/{session}")).await {
+        Ok(_) => Ok(Some(session.to_owned())),
+        Err(error) if error.is_nowhere() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// True if `line` is meant for the terminal: a slash and a word of letters, at its very beginning.
@@ -826,6 +840,8 @@ fn failure(payload: &Map) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
@@ -914,6 +930,40 @@ mod tests {
         assert_eq!(told(3.0, Some(10.0), Some("mixing\nit")).as_deref(), Some("3 of 10, mixing\\nit"));
         assert_eq!(told(0.5, None, None).as_deref(), Some("0.5"));
         assert_eq!(progress_of(&McpNotice::ListChanged), None);
+    }
+
+    /// A client of a server that answers each request with `status`.
+    fn answered_with(status: &'static str) -> Client {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+                if stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {
+                    stream.write_all(answer.as_bytes()).expect("it is read");
+                }
+            }
+        });
+        Client::open(&ServerArgs { url: Some(url), key: Some("dm_x".to_owned()), data: PathBuf::new() })
+            .expect("a client")
+    }
+
+    #[tokio::test]
+    async fn a_conversation_is_left_behind_only_where_it_is_not_there_any_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let kept = folder.path().join("chat-clerk");
+        assert_eq!(last_session(&answered_with("200 OK"), &kept).await.expect("none was kept"), None);
+        std::fs::write(&kept, "sesn_1\n").expect("it is written");
+        let last = last_session(&answered_with("200 OK"), &kept).await.expect("it is there");
+        assert_eq!(last.as_deref(), Some("sesn_1"));
+        assert_eq!(last_session(&answered_with("404 Not Found"), &kept).await.expect("it is gone"), None);
+        for away in ["503 Service Unavailable", "401 Unauthorized"] {
+            last_session(&answered_with(away), &kept).await.expect_err("nobody knows");
+        }
+        std::fs::write(&kept, "").expect("it is written");
+        let none = last_session(&answered_with("503 Service Unavailable"), &kept).await;
+        assert_eq!(none.expect("an empty file leads nowhere"), None);
     }
 
     #[test]

@@ -103,6 +103,11 @@ impl TalkError {
         matches!(self, Self::Refused { status: 400 | 413 | 422, .. })
     }
 
+    /// True if what the request names is not there, or can be no name of anything.
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.is_misfit() || matches!(self, Self::Refused { status: 404 | 410, .. } | Self::Unreadable { status: 404 })
+    }
+
     /// True if what was sent does not go with what is there by now.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Refused { status: 409, .. })
