@@ -197,6 +197,12 @@ impl CompiledGraph {
         self.policies.sessions.as_ref()
     }
 
+    /// True if an invocation of it that slept and then failed with `category` is over by that: another turn has saved its
+    /// session meanwhile, and a later try could not save it either.
+    pub fn is_overtaken(&self, category: &Category) -> bool {
+        *category == Category::SessionWriteConflict && self.sessions().is_some_and(SessionPolicy::is_optimistic)
+    }
+
     /// Treatment of its pauses when it has changed since.
     pub fn upgrade_policy(&self) -> UpgradePolicy {
         self.policies.upgrade

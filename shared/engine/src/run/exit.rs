@@ -17,7 +17,7 @@ use super::session::{PendingSave, save_failed, uncommitted};
 use super::walk::WalkEnd;
 use crate::ambient::Identity;
 use crate::sending::Sending;
-use crate::{EngineError, SessionPolicy, State};
+use crate::{EngineError, State};
 
 /// Terms on which a run ends.
 pub(super) enum Tenure {
@@ -238,9 +238,10 @@ impl Claimed {
     async fn fail(&self, at: RunContext<'_>, error: EngineError) -> EngineError {
         let RunContext { engine, graph, run } = at;
         // A later try would go on from the same version of the session, and could not be saved either.
-        let is_overtaken = *error.derived_category() == Category::SessionWriteConflict
-            && graph.sessions().is_some_and(SessionPolicy::is_optimistic);
-        let effect = if is_overtaken { AfterError::End } else { (self.after_error)(&error) };
+        let effect = match graph.is_overtaken(error.derived_category()) {
+            true => AfterError::End,
+            false => (self.after_error)(&error),
+        };
         let (commit, lasting) = match effect {
             AfterError::KeepClaim => (alone(engine, self.keep()), false),
             // What woke it was used up by a durable step.

@@ -405,6 +405,9 @@ async fn what_could_not_be_saved_behind_a_pause_does_not_run_and_is_over() {
     let stored = stage.store.load_invocation(&paused).await.unwrap().unwrap();
     let InvocationStatus::Errored(failure) = stored.status else { panic!("{:?}", stored.status) };
     assert_eq!(failure.category, Category::SessionWriteConflict);
+    assert!(graph.is_overtaken(&failure.category) && !graph.is_overtaken(&Category::SessionSaveFailed));
+    let rebased = compiled(chatting(SessionConcurrency::Rebase));
+    assert!(!rebased.is_overtaken(&failure.category), "a later try carries its changes over");
 }
 
 struct Saves(Arc<AtomicUsize>);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume, SessionPolicy};
+use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{Category, InvocationRecord, InvocationStatus, Map, Subscription, SubscriptionError};
 
 use super::unfit::note_unfit;
@@ -143,11 +143,8 @@ async fn resume_once(
             PayloadAck::Sent => |error| if may_try_again(error) { AfterError::KeepClaim } else { AfterError::End },
         },
     };
-    let is_over = |error: &TurnError| {
-        let is_overtaken = error.category == Category::SessionWriteConflict;
-        is_overtaken && graph.sessions().is_some_and(SessionPolicy::is_optimistic)
-    };
-    budget.within(worker.engine.resume_claimed(graph, record, call)).await.map_err(|error| match is_over(&error) {
+    let resumed = budget.within(worker.engine.resume_claimed(graph, record, call)).await;
+    resumed.map_err(|error| match graph.is_overtaken(&error.category) {
         // The engine has ended it: the same again is no use.
         true => TurnError { bucket: Bucket::UserCorrectable, ..error },
         false => error,
