@@ -12,7 +12,7 @@ use dormouse_ports::{
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{ErrorCode, Identifier, Operation, ProtocolError};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,6 +41,9 @@ const HASTY_ATTEMPTS: u32 = 6;
 
 /// Duration of that pause.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Time for taking back the wake-up of what was canceled.
+const TAKING_BACK: Duration = Duration::from_secs(2);
 
 /// Constituents of an [`Api`].
 #[derive(Clone)]
@@ -302,15 +305,25 @@ impl Api {
                 );
             }
         }
-        if let Some(subscription) = ended
-            && let Err(error) = self.parts.timers.cancel(&subscription).await
-        {
-            tracing::warn!(%error, "a wake-up could not be removed after a cancellation; it will find nothing to do");
+        if let Some(subscription) = ended {
+            self.take_back(&subscription).await;
         }
         if let Some(paused) = canceled {
             self.parts.harness.withdraw(&paused).await;
         }
         Ok(Some(answered(status, body)))
+    }
+
+    /// Takes back the wake-up of what was canceled, which finds nothing to do where it stays: nobody waits for a scheduler that
+    /// is away.
+    async fn take_back(&self, subscription: &Subscription) {
+        let clock = &self.parts.harness.engine().ports().clock;
+        let reason = match select(self.parts.timers.cancel(subscription), clock.sleep(TAKING_BACK)).await {
+            Either::Left((Ok(()), _)) => return,
+            Either::Left((Err(error), _)) => error.to_string(),
+            Either::Right(((), _)) => format!("no answer within {} s", TAKING_BACK.as_secs()),
+        };
+        tracing::warn!(%reason, "a wake-up could not be removed after a cancellation; it will find nothing to do");
     }
 
     /// A new id.

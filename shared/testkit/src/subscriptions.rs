@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use dormouse_ports::{
@@ -29,6 +30,7 @@ pub struct MemorySubscriptions {
     rules_put: Mutex<usize>,
     rules_listed: Mutex<usize>,
     fault: Mutex<Option<Refusal>>,
+    silent: AtomicBool,
 }
 
 impl MemorySubscriptions {
@@ -88,6 +90,17 @@ impl MemorySubscriptions {
         *lock(&self.fault) = Some((SubscriptionError::Denied, sentence.to_owned()));
     }
 
+    /// From now on no call about a timer is answered.
+    pub fn fall_silent(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    async fn hears(&self) {
+        if self.silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// From now on calls succeed again.
     pub fn recover(&self) {
         *lock(&self.fault) = None;
@@ -107,12 +120,14 @@ impl MemorySubscriptions {
 #[async_trait]
 impl Timers for MemorySubscriptions {
     async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+        self.hears().await;
         let known = subscription.wake.due.is_none() || self.is_registered(subscription);
         self.answer(SubscriptionCall::Subscribed(subscription.clone()))?;
         Ok(if known { Registration::Known } else { Registration::Made })
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        self.hears().await;
         self.answer(SubscriptionCall::Cancelled(subscription.clone()))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use dormouse_api::CallAnswer;
 use dormouse_harness::TurnOutcome;
@@ -240,6 +242,27 @@ async fn what_has_completed_cannot_be_canceled() {
     assert_eq!((refusal.status(), refusal.code().as_str()), (409, "conflict"));
 }
 
+#[tokio::test]
+async fn a_scheduler_that_does_not_answer_keeps_nobody_waiting_who_cancels() {
+    let (world, session) = World::with_session().await;
+    let mut body = expense();
+    body["input"]["decide_within"] = json!("PT1H");
+    let path = waiting(&world, &session, body).await;
+    world.subscriptions.fall_silent();
+    let target = format!("{path}/cancel");
+    let mut canceling = std::pin::pin!(world.post(&target, json!({})));
+    for seconds in 0..60 {
+        if let Poll::Ready(canceled) = futures::poll!(&mut canceling) {
+            assert_eq!(canceled["status"], "CANCELED");
+            assert!(seconds < 7, "{seconds} s");
+            return;
+        }
+        tokio::task::yield_now().await;
+        world.clock.advance(Duration::from_secs(1));
+    }
+    panic!("nobody is answered");
+}
+
 /// Cancel and completion at once: exactly one of them ends the task, and everything that is told agrees.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_races_the_completion() {
@@ -277,7 +300,7 @@ async fn a_deadline_decides_where_nobody_does() {
     let mut body = expense();
     body["input"]["decide_within"] = json!("PT1H");
     let path = waiting(&world, &session, body).await;
-    world.clock.advance(std::time::Duration::from_secs(3601));
+    world.clock.advance(Duration::from_secs(3601));
     dormouse_maintenance::sweep(&world.harness, &world.maintenance, dormouse_maintenance::SweepScope::Due)
         .await
         .unwrap();
