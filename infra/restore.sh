@@ -70,13 +70,22 @@ start() {
 }
 
 restore() {
-    local restored when=(--use-latest-restorable-time)
+    local restored status when=(--use-latest-restorable-time)
     restored="$stack-restored-$(date -u +%Y%m%dT%H%M%SZ)"
     [ "$1" = latest ] || when=(--restore-date-time "$1")
     say "restoring $table into $restored; AWS takes from minutes to hours for it"
     aws dynamodb restore-table-to-point-in-time --source-table-name "$table" --target-table-name "$restored" "${when[@]}" >/dev/null
-    # The waiter gives up after eight minutes, and is asked again.
-    until aws dynamodb wait table-exists --table-name "$restored"; do say "still restoring"; done
+    # The waiter gives up after eight minutes, and is asked again as long as AWS restores.
+    until aws dynamodb wait table-exists --table-name "$restored"; do
+        status=$(aws dynamodb describe-table --table-name "$restored" --query Table.TableStatus --output text) ||
+            fail "$restored cannot be looked at: it is not there any more where the restore failed;" \
+                "where it is, and becomes ACTIVE, STAGE=$STAGE infra/restore.sh adopt $restored goes on"
+        case "$status" in
+            CREATING) say "still restoring" ;;
+            ACTIVE) break ;;
+            *) fail "the restore failed: $restored is $status. The stack goes on with $table" ;;
+        esac
+    done
     settings "$restored"
     say "restored: $restored"
     say "next: STAGE=$STAGE infra/restore.sh adopt $restored"

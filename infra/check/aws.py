@@ -212,12 +212,20 @@ if command == "dynamodb wait" and "table-not-exists" in sys.argv:
     end()
 if command == "dynamodb list-tables":
     end({"TableNames": list(account["tables"])})
+if command == "dynamodb restore-table-to-point-in-time":
+    # What the account says becomes of a restore; without a word of it, a whole table with its indexes.
+    of_original = {"GlobalSecondaryIndexes": [{"IndexName": "claims"}], "TableStatus": "ACTIVE"}
+    if account.get("restored", of_original):
+        account["tables"][option("--target-table-name")] = {"Table": account.get("restored", of_original)}
+    end()
 if service == "dynamodb":
     table = account["tables"].get(option("--table-name"))
     if table is None:
         end(failure="An error occurred (ResourceNotFoundException)")
     if action == "describe-table":
         end({"Table": {"TableArn": f"arn:aws:dynamodb:eu-central-1:123456789012:table/{option('--table-name')}"} | table["Table"]})
+    if action == "wait" and table["Table"].get("TableStatus", "ACTIVE") != "ACTIVE":
+        end(failure="Waiter TableExists failed: Max attempts exceeded")
     if action == "describe-time-to-live":
         on = {"TimeToLiveStatus": "ENABLED", "AttributeName": "ttl"}
         end({"TimeToLiveDescription": on if table.get("ttl") else {"TimeToLiveStatus": "DISABLED"}})

@@ -256,6 +256,17 @@ class AnotherTable(Scripts):
         said = self.refused(self.adopted(account), "EVERY FUNCTION OF dormouse-dev IS STOPPED")
         self.assertIn("infra/restore.sh start", said)
 
+    def test_a_restore_that_fails_is_told_and_not_waited_for(self):
+        account = self.deployed()
+        self.assertIn("infra/restore.sh adopt dormouse-dev-restored-", self.goes(account.run("restore.sh", "table", "latest")))
+        for restored, because in (
+            ({"TableStatus": "INACCESSIBLE_ENCRYPTION_CREDENTIALS"}, "is INACCESSIBLE_ENCRYPTION_CREDENTIALS"),
+            (None, "cannot be looked at"),
+        ):
+            account = self.deployed()
+            account.now(restored=restored)
+            self.refused(account.run("restore.sh", "table", "latest"), because)
+
     def test_a_stack_that_runs_does_not_take_another_table_in_steps(self):
         account = self.copied(Rollout="LambdaCanary10Percent5Minutes")
         self.refused(account.deploy(TABLE_ARN=COPY), "restore.sh adopt copy")
