@@ -234,7 +234,7 @@ impl<'h> Sweep<'h> {
                 break;
             }
             // The index may be behind.
-            let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
+            let glances = self.glances(ids).await?;
             let lost = |glance: &InvocationSummary| match glance.standing {
                 // The first call has its time, and what waits for other work is not late. Input is called for at once all the
                 // same: nobody else does where its call was lost.
@@ -248,9 +248,9 @@ impl<'h> Sweep<'h> {
                 }
                 InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => None,
             };
-            let found = ids.iter().zip(glances).filter_map(|(id, glance)| {
+            let found = glances.into_iter().filter_map(|(place, glance)| {
                 let told = glance.as_ref().and_then(lost)?;
-                Some(FoundWork { call: WorkCall::abandoned(id.clone()), told })
+                Some(FoundWork { call: WorkCall::abandoned(ids[place].clone()), told })
             });
             self.call_for_workers(found.collect()).await;
         }
@@ -312,12 +312,32 @@ impl<'h> Sweep<'h> {
         Ok(self.store.sleepers.pending_row(&paused).await?.is_some())
     }
 
+    /// What is known of each of `ids` without its bodies, by its place. One that cannot be read, as one of a later build whose
+    /// phase this one does not know, counts as failed and keeps nobody from the others.
+    async fn glances(&mut self, ids: &[InvocationId]) -> Result<Vec<(usize, Option<InvocationSummary>)>, TurnError> {
+        let invocations = &self.turns().invocations;
+        match invocations.glance(ids).await {
+            Ok(glances) => return Ok(glances.into_iter().enumerate().collect()),
+            Err(StoreError::Corrupt(_)) => {}
+            Err(error) => return Err(store_failed(error)),
+        }
+        let mut glances = Vec::new();
+        for (place, id) in ids.iter().enumerate() {
+            match invocations.glance(std::slice::from_ref(id)).await {
+                Ok(found) => glances.extend(found.into_iter().map(|glance| (place, glance))),
+                Err(error @ StoreError::Corrupt(_)) => self.summary.row_failed(id, &store_failed(error)),
+                Err(error) => return Err(store_failed(error)),
+            }
+        }
+        Ok(glances)
+    }
+
     /// The phases of those of `rows` with a pause that is not over; the others are removed.
     async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, InvocationPhase)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
-        let glances = self.turns().invocations.glance(&ids).await.map_err(store_failed)?;
         let mut alive = Vec::new();
-        for (row, glance) in rows.iter().zip(glances) {
+        for (place, glance) in self.glances(&ids).await? {
+            let row = &rows[place];
             match glance {
                 Some(glance) if !is_over(row, &glance) => alive.push((row, glance.standing)),
                 Some(_) | None => self.forget_orphan(row).await,

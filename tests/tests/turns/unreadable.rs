@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::primitives::Blob;
@@ -88,6 +89,59 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
     assert_eq!(swept.failed, 0, "{swept:?}");
     assert_eq!(store.list_pending(None, None).await.unwrap().items, [], "its row is gone");
+    embedded.stop().await.unwrap();
+}
+
+/// Writes `value` over `attribute` of the item at `pk` and `sk`.
+async fn overwrite(
+    embedded: &EmbeddedDynamoDb,
+    (pk, sk): (AttributeValue, AttributeValue),
+    attribute: &str,
+    value: &str,
+) {
+    let update = embedded.client().update_item().table_name(TABLE).key("pk", pk).key("sk", sk);
+    let update =
+        update.update_expression(format!("SET {attribute} = :value")).condition_expression("attribute_exists(pk)");
+    update.expression_attribute_values(":value", AttributeValue::S(value.to_owned())).send().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_and_a_phase_that_cannot_be_read_keep_no_sweep_from_the_others() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.shipped_on(store.clone(), Mode::Stateless).unwrap();
+    for id in ["row", "phase", "sound"] {
+        let start = FreshTurn::new(REMINDER, map(json!({ "text": "tea", "after": "PT1H" })));
+        let turn = worker.turn(FreshTurn { invocation_id: Some(id.into()), ..start }).await;
+        assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
+    }
+    let items = embedded.client().scan().table_name(TABLE).send().await.unwrap().items.unwrap_or_default();
+    let is_row = |item: &&HashMap<String, AttributeValue>| {
+        let is = |name: &str, value: &str| item.get(name).is_some_and(|of| of.as_s().is_ok_and(|of| of == value));
+        is("invocation_id", "row") && item["pk"].as_s().is_ok_and(|pk| pk.starts_with("PENDING#"))
+    };
+    let row = items.iter().find(is_row).unwrap();
+    overwrite(&embedded, (row["pk"].clone(), row["sk"].clone()), "generation", "many").await;
+    let paused = [AttributeValue::S("INVOCATION#phase".to_owned()), AttributeValue::S("PAUSED".to_owned())];
+    overwrite(&embedded, paused.into(), "phase", "dreaming").await;
+    let (mut listed, mut cursor) = (0, None);
+    loop {
+        let page = store.list_pending(None, cursor.as_deref()).await.unwrap();
+        listed += page.items.len();
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 2);
+    stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+    for (scope, called) in [(SweepScope::Due, 1), (SweepScope::Everything, 0)] {
+        let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), scope).await.unwrap();
+        assert_eq!(swept.called, called, "{scope:?}: {swept:?}");
+        assert!(swept.failed >= 1, "it is counted: {swept:?}");
+    }
+    let sound = store.load_invocation(&"sound".into()).await.unwrap().unwrap();
+    assert!(matches!(sound.status, InvocationStatus::Completed { .. }), "{sound:?}");
     embedded.stop().await.unwrap();
 }
 

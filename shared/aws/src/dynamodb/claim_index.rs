@@ -14,7 +14,7 @@ use super::fault::{RequestFault, fault};
 use super::invocation;
 use super::item::{Item, text, text_value, time};
 use super::keys::{self, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, CLAIMS_INDEX, Key, PENDING_SHARDS, PHASE, PK, SK};
-use super::pending::SleeperIndex;
+use super::pending::{SleeperIndex, readable};
 
 /// The most pages of a lane that are read for those who are out of time: before them may be many who live.
 const MOST_PAGES: usize = 10;
@@ -36,9 +36,8 @@ impl SleeperIndex {
             let pages = try_join_all(pages).await?;
             let mut claims = Vec::new();
             for (place, (lane, page)) in lanes.iter_mut().zip(pages).enumerate() {
-                for item in &page.items {
-                    claims.push((place, time(item, CLAIM_SINCE)?, claimed_id(item)?));
-                }
+                let found = readable(&page.items, claim_of)?;
+                claims.extend(found.into_iter().map(|(since, id)| (place, since, id)));
                 lane.after = page.next;
             }
             let keys: Vec<Key> = claims.iter().map(|(.., id)| Key::invocation(id)).collect();
@@ -81,9 +80,7 @@ impl SleeperIndex {
         let mut more = false;
         for page in try_join_all(shards).await? {
             more |= page.next.is_some();
-            for item in &page.items {
-                aside.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
-            }
+            aside.extend(readable(&page.items, claim_of)?);
         }
         aside.sort();
         Ok(PutAside { ids: aside.into_iter().map(|(_, id)| id).collect(), more })
@@ -114,6 +111,11 @@ struct ClaimLane {
     after: Option<Item>,
     /// Number of those that were found in it and are out of time.
     dead: usize,
+}
+
+/// Since when the invocation of `item` is in the index, and which one that is.
+fn claim_of(item: &Item) -> Result<(Timestamp, InvocationId), StoreError> {
+    Ok((time(item, CLAIM_SINCE)?, claimed_id(item)?))
 }
 
 fn claimed_id(item: &Item) -> Result<InvocationId, StoreError> {

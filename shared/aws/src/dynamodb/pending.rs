@@ -71,7 +71,7 @@ impl SleeperIndex {
             match next {
                 Some(next) if rows.is_empty() => position = next,
                 next => {
-                    let items = rows.iter().map(&read).collect::<Result<_, _>>()?;
+                    let items = readable(&rows, &read)?;
                     return Ok(Page { items, next: next.as_ref().map(cursor_of) });
                 }
             }
@@ -179,6 +179,28 @@ pub(super) fn rule_value(need: &RuleNeed) -> Option<AttributeValue> {
         RuleNeed::Nothing => Some(text_value("")),
         RuleNeed::Shape(shape) => Some(text_value(shape.as_str())),
     }
+}
+
+/// What is `read` of those of `items` that can be read. One that cannot be keeps no sweep from the others: the log has its key.
+pub(super) fn readable<T>(items: &[Item], read: impl Fn(&Item) -> Result<T, StoreError>) -> Result<Vec<T>, StoreError> {
+    let mut all = Vec::new();
+    for item in items {
+        match read(item) {
+            Ok(one) => all.push(one),
+            Err(StoreError::Corrupt(reason)) => {
+                let key = |name: &str| optional_text(item, name).unwrap_or_default().to_owned();
+                let (pk, sk) = (key(PK), key(SK));
+                tracing::error!(
+                    pk,
+                    sk,
+                    reason,
+                    "an index leaves out an item that cannot be read; this line has its key"
+                );
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
 }
 
 fn parked_row(item: &Item) -> Result<ParkedRow, StoreError> {
