@@ -54,6 +54,12 @@ const AT_ONCE: u64 = 1;
 /// Seconds beyond all that was recorded: more than such a call may take, with what a command has to tell.
 const SPARE: u64 = 60;
 
+/// Where the clock of a replay stands still, centuries behind all runs: what an application has recorded may say that something
+/// took any time, and there have to be instants behind it.
+const LATEST: Timestamp = Timestamp::constant(16_725_225_600, 0);
+/// Milliseconds of a century, of which more counts for no more.
+const LONGEST_MS: u64 = 100 * 365 * 86_400_000;
+
 /// The graph of `parts` on `material`, with the conversation as the run found it.
 ///
 /// # Errors
@@ -149,8 +155,13 @@ struct Reached {
 
 impl Reached {
     fn now(self) -> Timestamp {
-        self.at + self.tools
+        later(self.at, self.tools)
     }
+}
+
+/// The instant `by` behind `at`, and no later than [`LATEST`].
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    at.saturating_add(by).unwrap_or(at).min(LATEST.max(at))
 }
 
 impl RecordedClock {
@@ -158,7 +169,7 @@ impl RecordedClock {
         let all = std::iter::once(parts).chain(parts.successors.iter().map(Arc::as_ref));
         let longest = all.filter_map(|parts| parts.agent.policy.run_timeout_seconds).max();
         let worked = past.material.entries.iter().map(|entry| number(&entry.payload, "duration_ms"));
-        let worked = Duration::from_millis(worked.fold(0, u64::saturating_add));
+        let worked = Duration::from_millis(worked.fold(0, u64::saturating_add).min(LONGEST_MS));
         let slept = past.material.answers.last().map(|last| last.at.duration_since(past.material.began));
         let slept = slept.and_then(|slept| Duration::try_from(slept).ok()).unwrap_or_default();
         let longest = Duration::from_secs(longest.unwrap_or_default().saturating_add(SPARE));
@@ -173,9 +184,11 @@ impl RecordedClock {
 
     /// Goes on by `millis` in which a model worked.
     fn pass(&self, millis: u64) {
-        self.elapsed_ms.fetch_add(millis, Ordering::Relaxed);
         let mut reached = self.reached();
-        *reached = Reached { at: reached.now() + Duration::from_millis(millis), tools: Duration::ZERO };
+        let elapsed = self.elapsed_ms.load(Ordering::Relaxed).saturating_add(millis);
+        self.elapsed_ms.store(elapsed.min(LONGEST_MS), Ordering::Relaxed);
+        let at = later(reached.now(), Duration::from_millis(millis));
+        *reached = Reached { at, tools: Duration::ZERO };
     }
 
     /// Goes on to where a tool has worked for `millis` beside the others of its step. No time of the run is counted by that.
@@ -203,11 +216,11 @@ impl RecordedClock {
 #[async_trait]
 impl Clock for RecordedClock {
     fn now(&self) -> Timestamp {
-        self.reached().now() + self.over()
+        later(self.reached().now(), self.over())
     }
 
     fn monotonic(&self) -> Duration {
-        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed)) + self.over()
+        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed)).saturating_add(self.over())
     }
 
     /// Nothing that was recorded takes time; what comes behind it has none.
@@ -225,4 +238,29 @@ impl DeltaSink for Nobody {
     fn began(&self, _: &AnswerUnderWay) {}
 
     fn delta(&self, _: &AnswerUnderWay, _: DeltaKind, _: u64, _: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::PastEnd;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_goes_on_behind_any_time_that_was_recorded() {
+        let material = ReplayMaterial::new(Timestamp::UNIX_EPOCH, Map::new(), PastEnd::Completed);
+        let clock = RecordedClock::new(&Arc::new(Past::of(Arc::new(material))), Duration::MAX);
+        clock.pass(1_500);
+        clock.pass_beside(500);
+        assert_eq!(clock.now(), Timestamp::UNIX_EPOCH + Duration::from_secs(2));
+        assert_eq!(clock.monotonic(), Duration::from_millis(1_500));
+        for _ in 0..2 {
+            clock.pass_beside(u64::MAX);
+            assert!(clock.now() + Duration::from_secs(60) > clock.now());
+            clock.pass(u64::MAX);
+            assert!(clock.now() + Duration::from_secs(60) > clock.now());
+            assert!(clock.monotonic() + Duration::from_secs(60) > clock.monotonic());
+        }
+        assert_eq!(later(clock.now(), Duration::MAX), clock.now(), "it stands still");
+    }
 }
