@@ -25,10 +25,22 @@ const SECRET_NAMES: [&str; 10] = [
     "id_rsa",
 ];
 /// Endings of files with keys or variables.
-const SECRET_ENDINGS: [&str; 7] = [".env", ".jks", ".key", ".keystore", ".p12", ".pfx", ".ppk"];
-/// Endings of files in which a key may stand beside what anybody may know, and what a key begins with.
+const SECRET_ENDINGS: [&str; 6] = [".env", ".jks", ".keystore", ".p12", ".pfx", ".ppk"];
+/// The ending of keys, also of presentations and of keys that anybody may know; what these two begin with.
+const KEY_OR_NOT: &str = ".key";
+const NO_SECRETS: [&[u8]; 8] = [
+    b"PK\x03\x04",
+    b"-----BEGIN PGP PUBLIC KEY BLOCK-----",
+    b"-----BEGIN PUBLIC KEY-----",
+    b"-----BEGIN RSA PUBLIC KEY-----",
+    b"-----BEGIN CERTIFICATE-----",
+    b"ssh-rsa ",
+    b"ssh-ed25519 ",
+    b"ecdsa-sha2-",
+];
+/// Endings of files in which a key may stand beside what anybody may know, and how the line above a key ends.
 const KEY_ENDINGS: [&str; 3] = [".pem", ".crt", ".cer"];
-const KEY: &[u8] = b"PRIVATE KEY-----";
+const KEYS: [&[u8]; 2] = [b"PRIVATE KEY-----", b"PRIVATE KEY BLOCK-----"];
 /// The last words of files that only show which variables there are.
 const EXAMPLES: [&str; 5] = ["dist", "example", "sample", "schema", "template"];
 
@@ -50,14 +62,27 @@ pub fn looks_secret(path: &str, content: &FileContent) -> bool {
         kind.is_some_and(|kind| !EXAMPLES.contains(&kind))
     };
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-    let has_key = || match content {
-        FileContent::Bytes(bytes) => bytes.windows(KEY.len()).any(|part| part == KEY),
+    let holds = |is: fn(&[u8]) -> bool| match content {
+        FileContent::Bytes(bytes) => is(bytes),
+        // No key is as large, and nothing of it is published.
         FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => false,
     };
     SECRET_NAMES.contains(&name.as_str())
         || of_environment(&name)
         || ends(&SECRET_ENDINGS)
-        || (ends(&KEY_ENDINGS) && has_key())
+        || (ends(&[KEY_OR_NOT]) && holds(may_be_key))
+        || (ends(&KEY_ENDINGS) && holds(has_key))
+}
+
+/// True if a private key stands in a file that holds `bytes`.
+fn has_key(bytes: &[u8]) -> bool {
+    KEYS.iter().any(|key| bytes.windows(key.len()).any(|part| part == *key))
+}
+
+/// True unless a file that holds `bytes`, and is called a key, is known to be none that is secret: many are nothing but a word.
+fn may_be_key(bytes: &[u8]) -> bool {
+    let begins = |beginning: &&[u8]| bytes.trim_ascii_start().starts_with(beginning);
+    !NO_SECRETS.iter().any(begins) || has_key(bytes)
 }
 
 #[cfg(test)]
@@ -97,5 +122,19 @@ mod tests {
             assert!(!looks_secret(&format!("{folder}/{name}"), &bytes("-----BEGIN CERTIFICATE-----")), "{name}");
         }
         assert!(looks_secret("tls.pem", &bytes("-----BEGIN EC PRIVATE KEY-----\n")));
+        let public = "\n-----BEGIN PGP PUBLIC KEY BLOCK-----\n";
+        for content in [public, "PK\u{3}\u{4}slides", "ssh-ed25519 AAAA ada@desk\n", "-----BEGIN PUBLIC KEY-----\n"] {
+            assert!(!looks_secret("skills/talk/a.key", &bytes(content)), "{content}");
+        }
+        for content in [
+            "-----BEGIN OPENSSH PRIVATE KEY-----\n",
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\n",
+            "# created: today\nAGE-SECRET-KEY-1",
+            "0123456789abcdef",
+            format!("{public}-----BEGIN PGP PRIVATE KEY BLOCK-----\n").as_str(),
+        ] {
+            assert!(looks_secret("skills/talk/a.key", &bytes(content)), "{content}");
+        }
+        assert!(!looks_secret("skills/talk/a.key", &FileContent::TooLarge(1 << 30)), "slides that are not published");
     }
 }
