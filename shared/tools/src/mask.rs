@@ -13,6 +13,9 @@ use crate::text::encode;
 
 /// Characters of the shortest secret that is looked for: a shorter one stands in everything.
 const SHORTEST: usize = 4;
+/// Characters of the shortest token that is looked for. Whoever grants it has chosen it, and nobody here: `test` stands in much.
+#[cfg(feature = "mcp")]
+const SHORTEST_TOKEN: usize = 8;
 /// The last tokens of a time that are looked for: those before them hold no more.
 #[cfg(feature = "mcp")]
 const MOST_TOKENS: usize = 8;
@@ -102,7 +105,7 @@ impl Mask {
     pub(crate) fn learn(&self, token: &str) {
         let mut known = self.known();
         let tokens = &mut known.tokens;
-        if token.chars().count() < SHORTEST || tokens.iter().any(|one| one == token) {
+        if token.chars().count() < SHORTEST_TOKEN || tokens.iter().any(|one| one == token) {
             return;
         }
         if tokens.len() >= MOST_TOKENS {
@@ -234,9 +237,9 @@ mod tests {
         let mask = mask(&["hush"]);
         (0..=MOST_TOKENS).for_each(|number| mask.learn(&format!("hush-token-{number}")));
         mask.learn("hush-token-8");
-        mask.learn("x");
-        let text = "hush-token-8 x hush-token-1 hush-token-0".to_owned();
-        assert_eq!(mask.text(text), "[secret] x [secret] [secret]-token-0");
+        mask.learn("testing");
+        let text = "hush-token-8 testing hush-token-1 hush-token-0".to_owned();
+        assert_eq!(mask.text(text), "[secret] testing [secret] [secret]-token-0");
     }
 
     #[test]

@@ -265,13 +265,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_granted_is_a_secret_to_each_server_of_the_client() {
         let fetch = ScriptedFetch::default();
-        let granted = json!({ "access_token": "granted-1", "refresh_token": "newer-1" });
+        let granted = json!({ "access_token": "granted-1", "refresh_token": "newer-one" });
         fetch.answer(ScriptedAnswer::json(200, &granted));
         let tokens = tokens(&fetch, Some("first"), None);
-        for shown in ["Bearer [secret], [secret]", "Bearer [secret], newer-1"] {
+        for shown in ["Bearer [secret], [secret]", "Bearer [secret], newer-one"] {
             let (values, mask) = Values::none().watched();
             tokens.token(&values, None).await.expect("a token");
-            assert_eq!(mask.text("Bearer granted-1, newer-1".to_owned()), shown, "of what it was shown");
+            assert_eq!(mask.text("Bearer granted-1, newer-one".to_owned()), shown, "of what it was shown");
         }
     }
 

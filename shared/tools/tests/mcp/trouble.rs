@@ -556,7 +556,7 @@ async fn token() {
     let granting = granted.clone();
     let known = keys.clone();
     let grant = move || {
-        let token = format!("token-{}", granting.fetch_add(1, Ordering::SeqCst));
+        let token = format!("granted-{}", granting.fetch_add(1, Ordering::SeqCst));
         *known.lock().expect("a lock") = vec![format!("Bearer {token}")];
         async move { axum::Json(json!({ "access_token": token, "token_type": "bearer", "expires_in": 3600 })) }
     };
@@ -575,7 +575,7 @@ async fn token() {
     let (server, _) = server(McpConfig::new("peer", transport));
     assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
     assert_eq!(granted.load(Ordering::SeqCst), 1);
-    let echoed = output(server.call(&call("echo", json!({ "text": "Bearer token-0" }))).await).structured;
+    let echoed = output(server.call(&call("echo", json!({ "text": "Bearer granted-0" }))).await).structured;
     assert_eq!(echoed, Some(json!({ "said": "Bearer [secret]" })), "what a server is shown it may repeat");
     // The server takes the token back: what it refused is sent again with another one.
     keys.lock().expect("a lock").clear();
