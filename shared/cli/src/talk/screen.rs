@@ -134,7 +134,10 @@ impl InputLines {
             match self.next().await? {
                 Typed::Line(last) => lines.push(last),
                 Typed::Interrupted => return Ok(Typed::Line(String::new())),
-                Typed::End => return Ok(Typed::End),
+                Typed::End => {
+                    screen.line(&format!("the input ended: the {} lines were not sent", lines.len()));
+                    return Ok(Typed::End);
+                }
             }
         }
         Ok(Typed::Line(lines.join("\n")))
@@ -515,6 +518,15 @@ mod tests {
             said.push(line);
         }
         said
+    }
+
+    #[tokio::test]
+    async fn a_paste_that_the_end_of_the_input_drops_is_told_of() {
+        let screen = Screen::default();
+        let mut lines = lines(&[(0, "a"), (1, "b")]);
+        let typed = lines.message(&screen, |_| false).await.expect("it is read");
+        assert!(matches!(typed, Typed::End));
+        assert!(!screen.0.lock().expect("a lock").prompts, "a line stands behind the prompt");
     }
 
     #[tokio::test]
