@@ -1,0 +1,191 @@
+//! The answer of the person at the terminal to what a run asks.
+
+use dormouse_protocol::Map;
+use dormouse_protocol::resource::{AppendTaskMessageRequest, MessageInput, Part, Role, TaskMessageKind};
+use serde_json::{Value, json};
+
+use super::elsewhere::asks_nobody;
+use super::{ChatSession, Person};
+use crate::inspect::asked_of;
+use crate::talk::TalkError;
+use crate::talk::said::{fields_of, forms_of, prompt_of};
+use crate::talk::screen::Typed;
+use crate::terminal::plain;
+
+/// What became of a question.
+pub(super) enum Answered {
+    /// It was answered, or time answers it.
+    Done,
+    /// The input ended.
+    Left,
+    /// The person stopped the task.
+    Stopped,
+}
+
+/// What a person says to a question.
+enum Said {
+    Fields(Map),
+    Left,
+    Stopped,
+}
+
+impl ChatSession {
+    /// Asks the person at the terminal, and sends what they say.
+    pub(super) async fn answer(&self, task: &str, request: &Map, person: &mut Person) -> Result<Answered, TalkError> {
+        if request.get("kind").and_then(Value::as_str) == Some("rest") {
+            // Time answers this, and no person.
+            let reason = request.get("reason").and_then(Value::as_str).unwrap_or("no reason was given");
+            self.screen.question("The model cannot be asked now");
+            self.screen.line(&format!("  {}; it is tried again by itself, Ctrl-C ends the task", plain(reason)));
+            return Ok(Answered::Done);
+        }
+        if asks_nobody(request) {
+            // A job, an event or other agents answer this.
+            self.tell_elsewhere(task, request);
+            return Ok(Answered::Done);
+        }
+        self.elsewhere.borrow_mut().end();
+        let parts = self.open_parts(task, request).await?;
+        let request = &self.whole(task, request).await?;
+        for part in parts {
+            loop {
+                let fields = match self.ask(request, part.as_deref(), person).await? {
+                    Said::Fields(fields) => fields,
+                    Said::Left => return Ok(Answered::Left),
+                    Said::Stopped => return Ok(Answered::Stopped),
+                };
+                match self.give(task, request, part.as_deref(), fields).await {
+                    Ok(()) => break,
+                    Err(TalkError::Refused { status: 409, message, .. }) => {
+                        self.screen.line(&format!("  {}", plain(&message)));
+                        if !self.still_asks(task, request).await? {
+                            // What it asks by now comes with its events.
+                            return Ok(Answered::Done);
+                        }
+                        break;
+                    }
+                    // It is asked again: a slip at the keyboard ends no conversation.
+                    Err(error) if error.is_misfit() => self.screen.line(&format!("  {}", plain(&error.to_string()))),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.screen.answered();
+        Ok(Answered::Done)
+    }
+
+    /// Sends what the person says to the `part` of what was shown of `request`, and to nothing that is asked later.
+    async fn give(&self, task: &str, request: &Map, part: Option<&str>, mut fields: Map) -> Result<(), TalkError> {
+        let mut metadata = Map::new();
+        metadata.extend(request.get("pause").map(|pause| ("pause".to_owned(), pause.clone())));
+        metadata.extend(part.map(|part| ("in_reply_to".to_owned(), part.into())));
+        if let Some(digest) = digest_of(request, part, &fields) {
+            fields.insert("digest".to_owned(), digest);
+        }
+        let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata };
+        let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
+        let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
+        Ok(())
+    }
+
+    /// The parts of `request` that nobody has answered, as far as is known now; one that has no name where it has none.
+    async fn open_parts(&self, task: &str, request: &Map) -> Result<Vec<Option<String>>, TalkError> {
+        let named = |parts: &Value| -> Vec<String> {
+            parts.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let mut missing = request.get("missing").map(named).unwrap_or_default();
+        if missing.is_empty() {
+            return Ok(vec![None]);
+        }
+        // The event tells of them as they were when it was asked.
+        let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+        if now["status"] == "asleep" && request.get("pause") == Some(&now["generation"]) {
+            let open = named(&now["missing"]);
+            missing.retain(|part| open.contains(part));
+        }
+        Ok(missing.into_iter().map(Some).collect())
+    }
+
+    /// `request` with the arguments that it does not show, where the server has them.
+    async fn whole(&self, task: &str, request: &Map) -> Result<Map, TalkError> {
+        let mut whole = request.clone();
+        let calls = whole.get_mut("calls").and_then(Value::as_object_mut).into_iter().flatten();
+        let mut cut = calls.filter(|(_, call)| call["arguments"]["cut"] == true).peekable();
+        if cut.peek().is_some() {
+            let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+            for (part, call) in cut.filter(|_| request.get("pause") == Some(&now["generation"])) {
+                if let Some(arguments) = now["arguments"].get(part) {
+                    call["arguments"] = arguments.clone();
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    /// True if `task` waits for an answer to `request` still, or to other parts of it.
+    async fn still_asks(&self, task: &str, request: &Map) -> Result<bool, TalkError> {
+        let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+        Ok(now["status"] == "asleep" && request.get("pause") == Some(&now["generation"]))
+    }
+
+    async fn ask(&self, request: &Map, part: Option<&str>, person: &mut Person) -> Result<Said, TalkError> {
+        let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
+        self.screen.question(question);
+        for line in asked_of(request, part) {
+            self.screen.line(&format!("  {line}"));
+        }
+        person.lines.leave_out_early(&self.screen);
+        let mut are_told = false;
+        loop {
+            self.screen.prompt(prompt_of(kind));
+            let line = match person.lines.next().await? {
+                Typed::Line(line) => line,
+                Typed::End => return Ok(Said::Left),
+                Typed::Interrupted => return Ok(Said::Stopped),
+            };
+            match fields_of(kind, line.trim()) {
+                Ok(fields) => return Ok(Said::Fields(fields)),
+                Err(reason) => self.screen.line(&reason.told(forms_of(kind), &mut are_told)),
+            }
+        }
+    }
+}
+
+/// The digest of the call that was shown, where `fields` approve of it as it is and the pause takes one.
+fn digest_of(request: &Map, part: Option<&str>, fields: &Map) -> Option<Value> {
+    let takes = request.get("accepts").or_else(|| request.get("expects")?.get("accepts"));
+    takes?.get("properties")?.get("digest")?;
+    if fields.get("decision")? != "approve" || fields.contains_key("arguments") {
+        return None;
+    }
+    let calls = request.get("calls")?.as_object()?;
+    let call = match part {
+        Some(part) => calls.get(part),
+        None => calls.values().next().filter(|_| calls.len() == 1),
+    };
+    call?.get("digest").cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_shown_is_what_is_approved() {
+        let digest = |accepts: Value, calls: Value, part: Option<&str>, fields: Value| {
+            let request = json!({ "accepts": { "properties": accepts }, "calls": calls });
+            digest_of(request.as_object().unwrap(), part, fields.as_object().unwrap())
+        };
+        let (takes, yes) = (json!({ "digest": {} }), json!({ "decision": "approve" }));
+        let one = json!({ "call-1": { "digest": "a" } });
+        let two = json!({ "call-1": { "digest": "a" }, "call-2": { "digest": "b" } });
+        assert_eq!(digest(takes.clone(), one.clone(), None, yes.clone()), Some("a".into()));
+        assert_eq!(digest(takes.clone(), two.clone(), Some("call-2"), yes.clone()), Some("b".into()));
+        assert_eq!(digest(takes.clone(), two, None, yes.clone()), None);
+        assert_eq!(digest(json!({ "ok": {} }), one.clone(), None, yes), None, "a pause that takes none");
+        let edited = json!({ "decision": "approve", "arguments": {} });
+        assert_eq!(digest(takes.clone(), one.clone(), None, edited), None);
+        assert_eq!(digest(takes, one, None, json!({ "decision": "deny" })), None);
+    }
+}

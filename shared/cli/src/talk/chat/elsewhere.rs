@@ -1,0 +1,140 @@
+//! What a run waits for where no person answers: tools that work elsewhere, times, and other agents.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
+
+use dormouse_protocol::Map;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::ChatSession;
+use crate::inspect::moment;
+use crate::talk::screen::{DIM, PLAIN};
+use crate::terminal::plain;
+
+/// The tool with which agents are asked.
+const SUB_AGENT: &str = "SubAgent";
+
+/// The wait of a task for tools that work elsewhere.
+#[derive(Default)]
+pub(super) struct WaitElsewhere {
+    /// The task and what it waits for, as that was told last.
+    told: Option<(String, String)>,
+    /// True while it sleeps: nothing has come of it since.
+    pub(super) sleeps: bool,
+}
+
+impl WaitElsewhere {
+    /// The task sleeps until `waits` is over; true if that is to be told.
+    fn begin(&mut self, task: &str, waits: &str) -> bool {
+        self.sleeps = true;
+        let is_told = self.told.as_ref().is_some_and(|(of, told)| of == task && told == waits);
+        if !is_told {
+            self.told = Some((task.to_owned(), waits.to_owned()));
+        }
+        !is_told
+    }
+
+    /// Something came of the task: it works.
+    pub(super) fn moved(&mut self) {
+        self.sleeps = false;
+    }
+
+    /// The wait is over.
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl ChatSession {
+    /// Tells once which tools work elsewhere where the `request` of `task` waits for some, and what a person can do meanwhile.
+    pub(super) fn tell_elsewhere(&self, task: &str, request: &Map) {
+        let Some(waits) = waits_elsewhere(request) else { return };
+        if !self.elsewhere.borrow_mut().begin(task, &waits) {
+            return;
+        }
+        self.show_elsewhere(request, &waits);
+        if io::stdin().is_terminal() {
+            self.screen.line(&format!("{DIM}  Ctrl-D leaves it asleep, Ctrl-C ends the run{PLAIN}"));
+        }
+    }
+
+    /// What `request` `waits` for elsewhere, until when, and where its outcome is told.
+    pub(super) fn show_elsewhere(&self, request: &Map, waits: &str) {
+        if waits_for_agents(request) {
+            self.screen.line(&format!("{DIM}· {waits}{PLAIN}"));
+            return;
+        }
+        let due = request.get("due_at").and_then(Value::as_str).and_then(|due| due.parse::<Timestamp>().ok());
+        let due = due.map(|due| format!(", and goes on at {} at the latest", moment(due))).unwrap_or_default();
+        self.screen.line(&format!("{DIM}· {waits}{due}{PLAIN}"));
+        let address = self.client.address();
+        self.screen.line(&format!(
+            "{DIM}  its callback address is at {address}, as long as this conversation is open; \
+             `dormouse dev --workspace` has one that stays{PLAIN}"
+        ));
+    }
+}
+
+/// True if a job, an event, a time or other agents answer `request`.
+pub(super) fn asks_nobody(request: &Map) -> bool {
+    request.get("asks_person").is_some_and(|asks| asks == false)
+}
+
+/// True if other agents are waited for, which may ask a person, and nothing else is.
+pub(super) fn waits_for_agents(request: &Map) -> bool {
+    let of_agents = |calls: &Map| !calls.is_empty() && calls.values().all(|call| call["tool"] == SUB_AGENT);
+    match request.get("kind").and_then(Value::as_str) {
+        Some("agents") => true,
+        Some("job") => request.get("calls").and_then(Value::as_object).is_some_and(of_agents),
+        Some(_) | None => false,
+    }
+}
+
+/// What `request` waits for where tools, or other agents, work elsewhere.
+pub(super) fn waits_elsewhere(request: &Map) -> Option<String> {
+    if waits_for_agents(request) {
+        return Some("the run sleeps until the agents that it has asked have answered".to_owned());
+    }
+    let calls = request.get("calls").filter(|_| request.get("kind").is_some_and(|kind| kind == "job"))?.as_object()?;
+    let tools: BTreeSet<String> = calls.values().filter_map(|call| call["tool"].as_str()).map(plain).collect();
+    let tools: Vec<String> = tools.into_iter().map(|tool| format!("`{tool}`")).collect();
+    (!tools.is_empty()).then(|| format!("the run sleeps until the outcome of {} is told", tools.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tools_that_work_elsewhere_are_named() {
+        let waits = |request: Value| waits_elsewhere(request.as_object().expect("an object"));
+        let calls =
+            json!({ "call-1": { "tool": "sign" }, "call-2": { "tool": "print" }, "call-3": { "tool": "sign" } });
+        let told = "the run sleeps until the outcome of `print`, `sign` is told";
+        assert_eq!(waits(json!({ "kind": "job", "calls": calls })).as_deref(), Some(told));
+        assert_eq!(waits(json!({ "kind": "model", "job": "j" })), None);
+        let told = "the run sleeps until the agents that it has asked have answered";
+        for calls in
+            [json!({ "kind": "job", "calls": { "call-1": { "tool": "SubAgent" } } }), json!({ "kind": "agents" })]
+        {
+            assert_eq!(waits(calls).as_deref(), Some(told));
+        }
+        assert_eq!(waits(json!({ "kind": "approval", "calls": calls })), None);
+    }
+
+    #[test]
+    fn a_task_that_works_again_sleeps_no_more_and_is_told_of_once() {
+        let mut wait = WaitElsewhere::default();
+        assert!(wait.begin("task_1", "`sign`") && wait.sleeps);
+        wait.moved();
+        assert!(!wait.sleeps);
+        assert!(!wait.begin("task_1", "`sign`") && wait.sleeps, "it was asked, and is waited for again");
+        assert!(wait.begin("task_1", "`print`"));
+        assert!(wait.begin("task_2", "`print`"));
+        wait.end();
+        assert!(!wait.sleeps && wait.begin("task_2", "`print`"));
+    }
+}

@@ -1,0 +1,151 @@
+//! What of the events of a run, and of its calls of tools, is shown in the terminal.
+
+use dormouse_protocol::{Event, EventKind, Map};
+use dormouse_tools::mcp::McpNotice;
+use serde_json::Value;
+
+use super::ChatSession;
+use crate::talk::screen::{DIM, PLAIN, ToldStep};
+use crate::talk::show::{TOOLS_MISSING, missing_in};
+use crate::terminal::plain;
+
+/// Characters of the reason for which a call failed.
+const LONGEST_REASON: usize = 300;
+
+/// The event about a conversation of which the model is shown a summary, and about one that stays as it is.
+const COMPACTED: &str = "vendor.dormouse.context_compacted";
+const KEPT: &str = "vendor.dormouse.context_kept";
+
+/// The event about an agent that another one has asked.
+pub(super) const AGENT_ASKED: &str = "vendor.dormouse.agent_asked";
+
+/// Field value of the events about summaries, where somebody asked for one.
+const ASKED: &str = "asked";
+
+impl ChatSession {
+    /// Shows `event`; returns what it asks.
+    pub(super) fn show(&self, event: &Event) -> Option<Map> {
+        let payload = &event.payload;
+        let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
+        if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired) {
+            return payload.get("request").and_then(Value::as_object).cloned();
+        }
+        if event.event.as_str() == AGENT_ASKED {
+            self.agents.borrow_mut().insert(text("invocation_id").to_owned());
+        }
+        if event.event == EventKind::TaskFailed {
+            self.screen.line(&format!("failed: {}", failure(payload)));
+        } else if matches!(event.event, EventKind::ToolCompleted | EventKind::ToolFailed | EventKind::ToolDenied) {
+            let tool = plain(text("tool"));
+            let outcome = event.event.as_str().trim_start_matches("tool.");
+            let time = payload.get("duration_ms").and_then(Value::as_u64);
+            let time = time.map(|time| format!(", {time} ms")).unwrap_or_default();
+            let reason = Some(text("message")).filter(|reason| !reason.is_empty());
+            if event.event == EventKind::ToolFailed && reason.is_none() {
+                self.failed.borrow_mut().insert(text("tool_call_id").to_owned(), tool.clone());
+            }
+            let reason = reason.map(|reason| format!(": {}", short(reason))).unwrap_or_default();
+            self.screen.line(&format!("{DIM}· {tool} {outcome}{time}{reason}{PLAIN}"));
+        } else if event.event.as_str() == COMPACTED && text("trigger") == ASKED {
+            self.screen.line("the model is shown a summary of what was said before");
+        } else if event.event.as_str() == KEPT && text("trigger") == ASKED {
+            self.screen.line(&format!("the conversation stays as it is: {}", short(text("message"))));
+        } else if event.event.as_str() == TOOLS_MISSING {
+            missing_in(payload).for_each(|line| self.screen.line(&line));
+        } else if event.event == EventKind::TaskCompleted {
+            self.screen.end_of_answer();
+        } else {
+            self.show_failures(payload);
+            self.show_message(event);
+        }
+        if let Some(step) = told(event) {
+            self.screen.told(step);
+        }
+        None
+    }
+
+    /// Why calls have failed, as their results in a message say.
+    fn show_failures(&self, payload: &Map) {
+        for part in payload.get("parts").and_then(Value::as_array).into_iter().flatten() {
+            let id = part["tool_call_id"].as_str().filter(|_| part["type"] == "tool_result").unwrap_or_default();
+            if let (Some(tool), Some(said)) = (self.failed.borrow_mut().remove(id), part["output"].as_str()) {
+                let reason = short(said.strip_prefix("error: ").unwrap_or(said));
+                self.screen.line(&format!("{DIM}  {tool}: {reason}{PLAIN}"));
+            }
+        }
+    }
+
+    /// A message of the agent that was not shown while it came.
+    fn show_message(&self, event: &Event) {
+        let is_agents = event
+            .payload
+            .get("role")
+            .and_then(Value::as_str)
+            .is_some_and(|role| role == "assistant" || role == "agent");
+        let parts = event.payload.get("parts").and_then(Value::as_array).into_iter().flatten();
+        let said: String = parts.filter_map(|part| part.get("text")?.as_str()).collect();
+        if is_agents && !said.is_empty() {
+            self.screen.whole(&said);
+        }
+    }
+}
+
+/// What `event` tells of the steps of its task.
+pub(super) fn told(event: &Event) -> Option<ToldStep> {
+    let payload = &event.payload;
+    if event.event == EventKind::SpanCompleted {
+        payload.get("step").and_then(Value::as_u64).map(ToldStep::Answered)
+    } else if event.event == EventKind::ToolRequested {
+        Some(ToldStep::Called)
+    } else if payload.get("role").is_some_and(|role| role == "tool") {
+        Some(ToldStep::Returned)
+    } else {
+        payload.contains_key("parts").then_some(ToldStep::Said)
+    }
+}
+
+/// The beginning of a reason, in a line.
+fn short(reason: &str) -> String {
+    let mut said: String = reason.trim().chars().take(LONGEST_REASON).collect();
+    if said.len() < reason.trim().len() {
+        said.push('…');
+    }
+    plain(&said)
+}
+
+/// What `notice` tells of how far a call is.
+pub(super) fn progress_of(notice: &McpNotice) -> Option<String> {
+    let McpNotice::Progress { progress, total, message, .. } = notice else { return None };
+    let far = match total {
+        Some(total) => format!("{progress} of {total}"),
+        None => progress.to_string(),
+    };
+    Some(message.iter().fold(far, |far, message| format!("{far}, {}", short(message))))
+}
+
+fn failure(payload: &Map) -> String {
+    let message = payload.get("failure").and_then(|failure| failure.get("message")?.as_str());
+    plain(message.unwrap_or("why is in the task"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_call_is_fits_into_a_line() {
+        let told = |progress, total, message: Option<&str>| {
+            let (call, message) = ("c1".to_owned(), message.map(str::to_owned));
+            progress_of(&McpNotice::Progress { call, progress, total, message })
+        };
+        assert_eq!(told(3.0, Some(10.0), Some("mixing\nit")).as_deref(), Some("3 of 10, mixing\\nit"));
+        assert_eq!(told(0.5, None, None).as_deref(), Some("0.5"));
+        assert_eq!(progress_of(&McpNotice::ListChanged), None);
+    }
+
+    #[test]
+    fn a_reason_is_a_short_line() {
+        assert_eq!(short(" no room\nleft "), "no room\\nleft");
+        assert_eq!(short(&"ü".repeat(400)), format!("{}…", "ü".repeat(300)));
+    }
+}

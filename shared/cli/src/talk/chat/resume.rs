@@ -1,0 +1,178 @@
+//! Taking up a conversation that another process has left.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use dormouse_protocol::resource::Task;
+use dormouse_protocol::{Event, Map};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::elsewhere::{asks_nobody, waits_elsewhere, waits_for_agents};
+use super::events::{AGENT_ASKED, told};
+use super::{ChatSession, Person, Sent};
+use crate::talk::client::Client;
+use crate::talk::screen::ToldSteps;
+use crate::talk::{TalkError, TalkOutcome};
+
+/// The most events of a task that are read at once.
+const PAGE: usize = 200;
+
+/// The conversation that the file `kept` leads back to, unless it is not there any more. Where that cannot be known, the file
+/// has to stay: nothing else leads back.
+pub(super) async fn last_session(client: &Client, kept: &Path) -> Result<Option<String>, TalkError> {
+    let Ok(session) = std::fs::read_to_string(kept) else { return Ok(None) };
+    let session = session.trim();
+    if session.is_empty() {
+        return Ok(None);
+    }
+    match client.read::<Value>(&format!("/v1/sessions/{session}")).await {
+        Ok(_) => Ok(Some(session.to_owned())),
+        Err(error) if error.is_nowhere() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a task was left.
+#[derive(Default)]
+pub(super) struct LeftOff {
+    /// Its last event.
+    pub(super) after: Option<String>,
+    /// What it asks, unless it works.
+    pub(super) asked: Option<Map>,
+    /// Its steps until then.
+    pub(super) told: ToldSteps,
+    /// The tasks of agents that it has asked.
+    pub(super) agents: BTreeSet<String>,
+    pub(super) has_ended: bool,
+}
+
+impl LeftOff {
+    /// Takes in the next of its events.
+    fn take(&mut self, event: &Value) {
+        if let Some(step) = Event::deserialize(event).ok().as_ref().and_then(told) {
+            self.told.take(step);
+        }
+        self.after = event["id"].as_str().map(str::to_owned).or(self.after.take());
+        let payload = &event["payload"];
+        if event["event"] == AGENT_ASKED {
+            self.agents.extend(payload["invocation_id"].as_str().map(str::to_owned));
+        }
+        let is_moved = event["event"].as_str().is_some_and(|event| event.starts_with("task."));
+        let status = payload["status"].as_str().filter(|_| is_moved).unwrap_or_default();
+        let stays = self.asked.take().filter(|_| status != "WORKING");
+        self.asked = payload["request"].as_object().cloned().or(stays);
+        self.has_ended |= matches!(status, "COMPLETED" | "FAILED" | "CANCELED");
+    }
+}
+
+impl ChatSession {
+    /// Asks again what the conversation was left with, and sees it through.
+    pub(super) async fn resume(&mut self, person: &mut Person) -> Result<Sent, TalkError> {
+        let tasks: Value = self.client.read(&format!("/v1/tasks?session_id={}", self.session)).await?;
+        let mut outcome = TalkOutcome::Fine;
+        for task in tasks["data"].as_array().into_iter().flatten() {
+            let Ok(task) = Task::deserialize(task) else { continue };
+            if task.status.is_terminal() {
+                continue;
+            }
+            let id = task.envelope.id.as_str();
+            let left = self.left_off(id).await?;
+            let is_elsewhere = |request: &&Map| asks_nobody(request) && !waits_for_agents(request);
+            if let Some(request) = left.asked.as_ref().filter(is_elsewhere) {
+                if let Some(waits) = waits_elsewhere(request) {
+                    // It is not followed: what is typed here is for the conversation.
+                    self.show_elsewhere(request, &waits);
+                }
+                continue;
+            }
+            // What asks nothing works: a process that was killed had begun it, and it goes on in this one.
+            if left.has_ended || (left.asked.is_none() && task.status.is_suspended()) {
+                continue;
+            }
+            match self.attend(id, left, person).await? {
+                sent @ (Sent::Left | Sent::Asleep) => return Ok(sent),
+                Sent::Ended(TalkOutcome::Fine) => {}
+                Sent::Ended(failed) => outcome = failed,
+            }
+        }
+        Ok(Sent::Ended(outcome))
+    }
+
+    /// Where the task `id` is, as its events tell.
+    pub(super) async fn left_off(&self, id: &str) -> Result<LeftOff, TalkError> {
+        let mut left = LeftOff::default();
+        loop {
+            let cursor = left.after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
+            let page: Value = self.client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
+            page["data"].as_array().into_iter().flatten().for_each(|event| left.take(event));
+            if page["page"]["has_more"] != true {
+                return Ok(left);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::path::PathBuf;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::talk::ask::ServerArgs;
+
+    #[test]
+    fn a_task_is_left_with_what_it_asks_by_now() {
+        let event = |id: &str, kind: &str, payload: Value| json!({ "id": id, "event": kind, "payload": payload });
+        let asked = json!({ "status": "AUTH_REQUIRED", "request": { "pause": 1 } });
+        let steps = [
+            (event("1", "task.started", json!({ "status": "WORKING" })), false, false),
+            (event("2", "task.auth_required", asked), true, false),
+            (event("3", "user.tool_confirmation", json!({ "parts": [] })), true, false),
+            (event("4", "task.status_changed", json!({ "status": "WORKING" })), false, false),
+            (event("5", "task.completed", json!({ "status": "COMPLETED" })), false, true),
+        ];
+        let mut left = LeftOff::default();
+        for (event, asks, has_ended) in steps {
+            left.take(&event);
+            assert_eq!((left.asked.is_some(), left.has_ended), (asks, has_ended), "{event}");
+            assert_eq!(left.after.as_deref(), event["id"].as_str());
+        }
+    }
+
+    /// A client of a server that answers each request with `status`.
+    fn answered_with(status: &'static str) -> Client {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+                if stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {
+                    stream.write_all(answer.as_bytes()).expect("it is read");
+                }
+            }
+        });
+        Client::open(&ServerArgs { url: Some(url), key: Some("dm_x".to_owned()), data: PathBuf::new() })
+            .expect("a client")
+    }
+
+    #[tokio::test]
+    async fn a_conversation_is_left_behind_only_where_it_is_not_there_any_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let kept = folder.path().join("chat-clerk");
+        assert_eq!(last_session(&answered_with("200 OK"), &kept).await.expect("none was kept"), None);
+        std::fs::write(&kept, "sesn_1\n").expect("it is written");
+        let last = last_session(&answered_with("200 OK"), &kept).await.expect("it is there");
+        assert_eq!(last.as_deref(), Some("sesn_1"));
+        assert_eq!(last_session(&answered_with("404 Not Found"), &kept).await.expect("it is gone"), None);
+        for away in ["503 Service Unavailable", "401 Unauthorized"] {
+            last_session(&answered_with(away), &kept).await.expect_err("nobody knows");
+        }
+        std::fs::write(&kept, "").expect("it is written");
+        let none = last_session(&answered_with("503 Service Unavailable"), &kept).await;
+        assert_eq!(none.expect("an empty file leads nowhere"), None);
+    }
+}

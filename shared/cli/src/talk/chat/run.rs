@@ -1,0 +1,183 @@
+//! A run of the conversation: sent, followed until it has ended, and stopped.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use dormouse_protocol::resource::{SubmitInput, SubmitTaskRequest, Task};
+use dormouse_protocol::{EventKind, Map};
+use serde_json::{Value, json};
+
+use super::answer::Answered;
+use super::elsewhere::asks_nobody;
+use super::resume::LeftOff;
+use super::{ChatSession, Person, Sent};
+use crate::talk::show::ends_its_task;
+use crate::talk::{TalkError, TalkOutcome, follow, persona};
+use crate::terminal::plain;
+
+/// Time after which agents that were asked are looked at again: what they ask is told in no stream that is followed.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// Result of a task that was followed.
+enum FollowedTask {
+    Ended(TalkOutcome),
+    /// It asks something.
+    Asks(Map),
+    /// The person stops it.
+    Stopped,
+    /// The person leaves while it sleeps.
+    Left,
+    /// The person leaves while an agent that it has asked asks something.
+    Unanswered,
+}
+
+impl ChatSession {
+    /// Sends `input`, shows what comes of it, and answers what is asked meanwhile.
+    pub(super) async fn send(&mut self, input: SubmitInput, person: &mut Person) -> Result<Sent, TalkError> {
+        let body = json!(SubmitTaskRequest {
+            session_id: None,
+            workspace_id: None,
+            persona_id: Some(persona(&self.agent).into()),
+            branch_id: None,
+            parent_task_id: None,
+            input,
+            metadata: Map::new(),
+        });
+        let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;
+        self.attend(task.envelope.id.as_str(), LeftOff::default(), person).await
+    }
+
+    /// Shows what comes of `task` behind where it was `left`, answers what it asked there and what it asks meanwhile.
+    pub(super) async fn attend(&self, task: &str, left: LeftOff, person: &mut Person) -> Result<Sent, TalkError> {
+        let LeftOff { mut after, mut asked, told, agents, has_ended: _ } = left;
+        self.screen.follow(task, told);
+        *self.agents.borrow_mut() = agents;
+        loop {
+            let request = match asked.take() {
+                Some(request) => request,
+                None => match self.watch(task, &mut after, person).await? {
+                    FollowedTask::Asks(request) => request,
+                    FollowedTask::Ended(outcome) => {
+                        self.elsewhere.borrow_mut().end();
+                        return Ok(Sent::Ended(outcome));
+                    }
+                    FollowedTask::Stopped => return self.stop(task).await,
+                    FollowedTask::Left => return Ok(Sent::Asleep),
+                    FollowedTask::Unanswered => return Ok(Sent::Left),
+                },
+            };
+            match self.answer(task, &request, person).await? {
+                Answered::Done => {}
+                Answered::Left => return Ok(Sent::Left),
+                Answered::Stopped => return self.stop(task).await,
+            }
+        }
+    }
+
+    /// Follows `task` until it ends or asks; what its tools ask in the midst of calls is answered on the way.
+    async fn watch(
+        &self,
+        task: &str,
+        after: &mut Option<String>,
+        person: &mut Person,
+    ) -> Result<FollowedTask, TalkError> {
+        let mut sleeps = self.elsewhere.borrow().sleeps;
+        let mut followed = pin!(self.follow(task, after));
+        loop {
+            tokio::select! {
+                followed = &mut followed => return followed,
+                () = person.lines.ended(), if sleeps => {
+                    // It may work by now, and would be cut in the midst of that: an outcome that has come is told later.
+                    let slept = self.elsewhere.borrow().sleeps;
+                    sleeps = slept && self.is_asleep(task).await?;
+                    if sleeps {
+                        return Ok(FollowedTask::Left);
+                    }
+                }
+                interrupted = tokio::signal::ctrl_c() => {
+                    interrupted?;
+                    return Ok(FollowedTask::Stopped);
+                }
+                () = tokio::time::sleep(LOOKS_EVERY), if !self.agents.borrow().is_empty() => {
+                    match Box::pin(self.answer_agents(person)).await? {
+                        Answered::Done => {}
+                        Answered::Left => return Ok(FollowedTask::Unanswered),
+                        Answered::Stopped => return Ok(FollowedTask::Stopped),
+                    }
+                }
+                // What comes of the task is shown behind the answer.
+                Some(question) = person.questions.next() => {
+                    if question.answered(&self.screen, &mut person.lines).await?.is_break() {
+                        return Ok(FollowedTask::Stopped);
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if nothing works on `task` now.
+    async fn is_asleep(&self, task: &str) -> Result<bool, TalkError> {
+        let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+        Ok(now["status"] == "asleep")
+    }
+
+    /// Asks the person what agents ask that the run has asked, and those that they have asked.
+    async fn answer_agents(&self, person: &mut Person) -> Result<Answered, TalkError> {
+        let agents: Vec<String> = self.agents.borrow().iter().cloned().collect();
+        for id in agents {
+            // It may not have begun yet.
+            let Ok(task) = self.client.read::<Task>(&format!("/v1/tasks/{id}")).await else { continue };
+            if task.status.is_terminal() {
+                self.agents.borrow_mut().remove(&id);
+                continue;
+            }
+            if !task.status.is_suspended() {
+                continue;
+            }
+            let left = self.left_off(&id).await?;
+            self.agents.borrow_mut().extend(left.agents);
+            let Some(request) = left.asked.filter(|request| !asks_nobody(request)) else { continue };
+            // The run that is followed sleeps as before.
+            let waits = self.elsewhere.take();
+            let answered = self.answer(&id, &request, person).await?;
+            *self.elsewhere.borrow_mut() = waits;
+            match answered {
+                Answered::Done => {}
+                Answered::Left | Answered::Stopped => return Ok(answered),
+            }
+        }
+        Ok(Answered::Done)
+    }
+
+    async fn stop(&self, task: &str) -> Result<Sent, TalkError> {
+        let path = format!("/v1/tasks/{task}/cancel");
+        let stopped: Result<Value, _> = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await;
+        match stopped {
+            Ok(_) => {}
+            // It ended at the same instant.
+            Err(TalkError::Refused { status: 409, message, .. }) => self.screen.line(&plain(&message)),
+            Err(error) => return Err(error),
+        }
+        self.elsewhere.borrow_mut().end();
+        self.screen.stop();
+        Ok(Sent::Ended(TalkOutcome::Fine))
+    }
+
+    async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<FollowedTask, TalkError> {
+        let mut asks = None;
+        let mut outcome = TalkOutcome::Failed;
+        let mut seen = after.clone();
+        follow::follow(&self.client, &format!("/v1/tasks/{task}/stream"), after.clone(), |event| {
+            seen = Some(event.envelope.id.as_str().to_owned());
+            self.elsewhere.borrow_mut().moved();
+            asks = self.show(event);
+            if event.event == EventKind::TaskCompleted {
+                outcome = TalkOutcome::Fine;
+            }
+            Ok(asks.is_some() || ends_its_task(event))
+        })
+        .await?;
+        *after = seen;
+        Ok(asks.map_or(FollowedTask::Ended(outcome), FollowedTask::Asks))
+    }
+}
