@@ -16,3 +16,6 @@ mod questions;
 mod runs;
 mod told;
 mod workspace;
+mod workspace_approvals;
+mod workspace_definitions;
+mod workspace_files;
