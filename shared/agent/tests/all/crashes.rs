@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cast::{
     Breathing, ScriptedModel, Toolbox, breathe, calls, completed, contents, message, parts, results, says, tool,
 };
-use crate::context::hook;
+use crate::hooks::hook;
 use async_trait::async_trait;
 use dormouse_agent::graph::{self, AgentParts};
 use dormouse_agent::workspace::{HookEvent, OnHookError, ToolOrigin};

@@ -10,6 +10,8 @@ mod context;
 mod copies;
 mod crashes;
 mod guest;
+mod hooks;
+mod hooks_ends;
 mod images;
 mod pending;
 mod questions;
