@@ -1,0 +1,170 @@
+//! Files that are not read, and look as if they were meant to be.
+
+use std::collections::BTreeMap;
+
+use super::{FileContent, HOOKS, INSTRUCTIONS, Loader, PLATFORM_AGENTS, PLATFORM_MODELS, SETTINGS};
+use crate::names::nearest;
+use crate::workspace::problem::FileProblems;
+use crate::workspace::read::FOLDERS;
+
+impl Loader<'_> {
+    /// Folders that were not looked into. One of hooks may have forbidden anything.
+    pub(super) fn left_out(&mut self) {
+        let named = self.workspace.settings.skill_dirs.clone();
+        for (path, content) in self.files {
+            let is_folder = match path.strip_prefix(".openharness") {
+                Some("") => true,
+                Some(inside) => FOLDERS.iter().any(|folder| inside.strip_prefix('/') == Some(folder)),
+                None => named.contains(path),
+            };
+            let FileContent::Unreadable(reason) = content else { continue };
+            if !is_folder {
+                continue;
+            }
+            let mut problems = FileProblems::new(path);
+            match path.as_str() {
+                ".openharness" => problems.warning(None, format!("{reason}, besides definitions: remove what is none")),
+                _ => problems.error(None, format!("{reason}: remove what is no definition")),
+            }
+            if path.as_str() == HOOKS.trim_end_matches('/') {
+                self.workspace.ask_for_everything();
+            }
+            self.keep(problems);
+        }
+    }
+
+    /// Files that stand too deep in a folder to be read: one warning for each skill and each action.
+    pub(super) fn too_deep(&mut self) {
+        let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for (path, content) in self.files {
+            let FileContent::LeftOut(reason) = content else { continue };
+            let folder = path.match_indices('/').nth(2).map_or(path.as_str(), |(at, _)| &path[..at]);
+            found.entry((folder, reason)).or_default().push(path);
+        }
+        for ((folder, reason), paths) in found {
+            let mut problems = FileProblems::new(folder);
+            let message = match paths[..] {
+                [path] if path == folder => reason.to_owned(),
+                [path] => format!("{path} is left out: {reason}"),
+                [path, ..] => format!("{path} and {} more are left out: {reason}", paths.len() - 1),
+                [] => continue,
+            };
+            problems.warning(None, message);
+            self.keep(problems);
+        }
+    }
+
+    /// Files that look as if they were to be read, and are not.
+    pub(super) fn others(&mut self) {
+        for path in self.files.keys() {
+            if let Some(inside) = path.strip_prefix(".openharness/") {
+                match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
+                    "agents" | "models" | "tools" | "actions" | "skills" | "hooks" => self.unread(path, inside),
+                    "memory" => self.unread(path, inside),
+                    "settings.yaml" | "prompts.yaml" | "prompts" | "data" | "state" => {}
+                    "platform" if [PLATFORM_AGENTS, PLATFORM_MODELS].iter().any(|place| path.starts_with(place)) => {}
+                    part => self.stray(path, part),
+                }
+            } else if path != INSTRUCTIONS && path.eq_ignore_ascii_case(INSTRUCTIONS) {
+                let mut problems = FileProblems::new(path);
+                problems.warning(None, format!("the file is not read: call it `{INSTRUCTIONS}`"));
+                self.keep(problems);
+            }
+        }
+    }
+
+    /// A file in a folder of definitions that is none, and belongs to none.
+    fn unread(&mut self, path: &str, inside: &str) {
+        let within: Vec<&str> = inside.split('/').collect();
+        let ends = |endings: &[&str]| endings.iter().any(|ending| path.ends_with(ending));
+        let is_definition =
+            |file: &str| self.files.contains_key(&format!(".openharness/{}/{}/{file}", within[0], within[1]));
+        let advice = match within[..] {
+            ["agents", name] if !name.ends_with(".md") => "call it `NAME.md`",
+            ["agents", _, _] if path.ends_with(".md") => "move it into `.openharness/agents` itself",
+            ["memory", name] if !name.ends_with(".md") => "call it `NAME.md`",
+            ["memory", _, _] if path.ends_with(".md") => "move it into `.openharness/memory` itself",
+            ["hooks", _] if ends(&[".json", ".toml"]) && self.looks_like_a_hook(path) => {
+                return self.unread_guard(path, "a hook is a file `NAME.yaml`");
+            }
+            ["hooks", _, _] if ends(&[".yaml", ".yml", ".json"]) && self.looks_like_a_hook(path) => {
+                return self.unread_guard(path, "move it into `.openharness/hooks` itself, as `NAME.yaml`");
+            }
+            ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
+            ["tools", name] if name != "settings.yaml" && ends(&[".yaml", ".yml"]) => "call it `settings.yaml`",
+            ["actions", _] => "an action is a folder with a file `ACTION.yaml`",
+            ["skills", _] => "a skill is a folder with a file `SKILL.md`",
+            ["actions", _, _] if !is_definition("ACTION.yaml") && ends(&[".yaml", ".yml"]) => "call it `ACTION.yaml`",
+            ["skills", _, _] if !is_definition("SKILL.md") && path.ends_with(".md") => "call it `SKILL.md`",
+            _ => return,
+        };
+        let mut problems = FileProblems::new(path);
+        problems.warning(None, format!("the file is not read: {advice}"));
+        self.keep(problems);
+    }
+
+    /// True for a file that names events and a handler; others are data of scripts.
+    fn looks_like_a_hook(&self, path: &str) -> bool {
+        let Some(FileContent::Bytes(bytes)) = self.files.get(path) else { return false };
+        let text = String::from_utf8_lossy(bytes);
+        text.contains("events") && text.contains("handler")
+    }
+
+    /// A file that may have been meant to keep calls from being made.
+    fn unread_guard(&mut self, path: &str, advice: &str) {
+        let mut problems = FileProblems::new(path);
+        let message = format!("the file is not read: {advice}; until then every call of a tool waits for a person");
+        problems.error(None, message);
+        self.workspace.ask_for_everything();
+        self.keep(problems);
+    }
+
+    fn stray(&mut self, path: &str, part: &str) {
+        if part.eq_ignore_ascii_case(INSTRUCTIONS) {
+            let mut problems = FileProblems::new(path);
+            problems.warning(None, format!("the file is not read: move it to `{INSTRUCTIONS}`, beside `.openharness`"));
+            return self.keep(problems);
+        }
+        if path.strip_prefix(".openharness/") == Some(part) {
+            let is_yaml = [".yaml", ".yml"].iter().any(|ending| part.ends_with(ending));
+            if is_yaml && self.looks_like_a_hook(path) {
+                return self.unread_guard(path, "a hook belongs in `.openharness/hooks`, as `NAME.yaml`");
+            }
+            if let Some(place) = place_of(part) {
+                let mut problems = FileProblems::new(path);
+                problems.warning(None, format!("the file is not read: {place}"));
+                return self.keep(problems);
+            }
+        }
+        let guess =
+            nearest(part, ["agents", "models", "tools", "actions", "skills", "hooks", "prompts.yaml", "settings.yaml"]);
+        if let Some(guard @ ("hooks" | "settings.yaml")) = guess
+            && !(guard == "settings.yaml" && self.files.contains_key(SETTINGS))
+        {
+            return self.unread_guard(path, &format!("did you mean `.openharness/{guard}`?"));
+        }
+        let guess = guess.map(|name| format!(": did you mean `.openharness/{name}`?")).unwrap_or_default();
+        let mut problems = FileProblems::new(path);
+        problems.warning(None, format!("the file is not read{guess}"));
+        self.keep(problems);
+    }
+}
+
+/// Where a file belongs that stands right in `.openharness`, as far as its name tells.
+fn place_of(name: &str) -> Option<&'static str> {
+    let (stem, ending) = name.rsplit_once('.')?;
+    match (stem.to_lowercase().as_str(), ending) {
+        ("readme", _) => None,
+        ("memory", "md") => Some("it belongs in `.openharness/memory`"),
+        ("skill", "md") => Some("a skill belongs in a folder of `.openharness/skills`, as `SKILL.md`"),
+        (_, "md") => Some("an agent belongs in `.openharness/agents`"),
+        ("action" | "actions", "yaml" | "yml") => {
+            Some("an action belongs in a folder of `.openharness/actions`, as `ACTION.yaml`")
+        }
+        ("model" | "models", "yaml" | "yml") => Some("models belong in `.openharness/models`"),
+        ("tool" | "tools" | "server" | "servers" | "mcp", "yaml" | "yml" | "json") => {
+            Some("servers of tools belong in `.openharness/tools/settings.yaml`")
+        }
+        (_, _) => None,
+    }
+}
