@@ -30,9 +30,13 @@ pub(crate) fn cross_cutting(identity: &Identity) -> Vec<KeyValue> {
     all
 }
 
+/// The most entries of the caller's metadata that are attributes. A span takes 128, and those of its outcome come last: a caller
+/// with many would be one whose failures nobody finds.
+const MOST_OF_USER: usize = 96;
+
 /// Caller-supplied metadata (§5.6).
 pub(crate) fn user(metadata: &Map) -> Vec<KeyValue> {
-    flattened("openarmature.user", metadata)
+    flattened("openarmature.user", metadata.iter().take(MOST_OF_USER))
 }
 
 pub(crate) fn session(session_id: &SessionId) -> KeyValue {

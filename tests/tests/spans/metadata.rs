@@ -45,3 +45,18 @@ async fn what_an_instance_adds_is_neither_on_its_siblings_nor_on_what_they_share
     assert_eq!(shared.len(), 2, "the invocation and the node of the fan-out");
     assert!(shared.iter().all(|span| attribute(span, ADDED).is_none()));
 }
+
+#[tokio::test]
+async fn a_caller_with_much_metadata_hides_no_outcome() {
+    let traced = Traced::new();
+    let metadata = (0..500).map(|number| (format!("key-{number:03}"), json!(number))).collect();
+    let fails = |_: State| async { Err::<Update, _>(NodeError::new("no")) };
+    let graph = GraphBuilder::new("g", schema()).entry("fails").function("fails", fails).edge("fails", END);
+    traced.run(&compiled(graph), Invocation { metadata, ..Invocation::default() }).await.unwrap_err();
+    for name in ["openarmature.invocation", "fails"] {
+        let span = traced.span(name);
+        assert_eq!(text(&span, "openarmature.error.category"), "node_exception", "{name}");
+        assert_eq!(text(&span, "openarmature.user.key-000"), "0", "{name}");
+    }
+    assert_eq!(text(&traced.span("openarmature.invocation"), "openarmature.outcome"), "errored");
+}
