@@ -33,6 +33,7 @@ pub(super) async fn exchange(
     spec: &ToolSpec,
     along: &Along,
 ) -> Exchanged {
+    let _heard = connection.call_begins().await;
     let may_repeat = spec.effect == dormouse_ports::tool::Effect::Safe;
     let registered = handler.register(&call.id, may_repeat, along.in_call.clone());
     let meta = Map::from_iter([(KEY.to_owned(), Value::from(call.idempotency_key.as_str()))]);

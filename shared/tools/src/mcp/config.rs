@@ -21,7 +21,8 @@ pub struct McpConfig {
     pub most_bytes: usize,
     /// Keeps a connection open on which the server says that its list has changed. Without it, and as long as no such
     /// connection is had, the list is asked for again when it is older than [`list_max_age`](Self::list_max_age): right
-    /// where no process listens between two calls, as in a function that is frozen.
+    /// where no process listens between two calls, as in a function that is frozen. A server of an older version is heard on
+    /// one for the time of each call.
     pub listen: bool,
     /// The age at which a list is asked for again, where the server neither says how long it holds nor that it changes.
     pub list_max_age: Duration,

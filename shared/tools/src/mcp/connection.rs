@@ -18,7 +18,7 @@ use super::config::{McpConfig, McpTransport};
 use super::failure::not_begun;
 use super::handler::Handler;
 use super::heard::Heard;
-use super::http::{FetchClient, Reach, StandingStream};
+use super::http::{FetchClient, HeardCall, Reach, StandingStream};
 use super::oauth::Tokens;
 use crate::Values;
 
@@ -87,6 +87,15 @@ impl Connection {
     /// True if the server says that it has tools.
     pub(super) fn offers_tools(&self) -> bool {
         self.offers_tools
+    }
+
+    /// A call begins. What a server of an older version says of itself is heard as long as what is returned is held, also
+    /// where nobody listens between calls.
+    pub(super) async fn call_begins(&self) -> Option<HeardCall> {
+        match &self.standing {
+            Some(standing) => Some(standing.call().await),
+            None => None,
+        }
     }
 
     /// A request was not answered while somebody waited for it: a process may hang.

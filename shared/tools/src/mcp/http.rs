@@ -1,3 +1,4 @@
+mod calls;
 mod exchange;
 mod standing;
 
@@ -21,6 +22,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
+pub(super) use self::calls::HeardCall;
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
 pub(super) use self::standing::StandingStream;
 use super::oauth::Tokens;
@@ -213,6 +215,26 @@ impl FetchClient {
         }
     }
 
+    /// Asks for a stream: what the server says of itself, or what stands behind an event.
+    async fn listened(
+        &self,
+        session_id: Option<&str>,
+        last_event_id: Option<&str>,
+        headers: &HashMap<HeaderName, HeaderValue>,
+    ) -> Result<FetchResponse, HttpFault> {
+        let limits = FetchLimits { total: LISTENING, idle: LISTENING, most_bytes: usize::MAX };
+        let sent = SentRequest::new(Method::Get, headers, limits).with("mcp-session-id", session_id);
+        judged(self.send(sent.with("last-event-id", last_event_id)).await?)
+    }
+
+    fn is_stream(response: &FetchResponse) -> bool {
+        (200..300).contains(&response.status) && media_type(response) == "text/event-stream"
+    }
+
+    fn events(&self, response: FetchResponse) -> BoxStream<'static, Result<Sse, SseError>> {
+        events(response.body, self.0.most_bytes, None)
+    }
+
     /// A status that is no success. A server that does not know the newer beginning of a conversation says so with any
     /// of the 4xx, or breaks at it with 500 or 501, and is then spoken to in the older way.
     async fn refused(
@@ -318,14 +340,12 @@ impl StreamableHttpClient for FetchClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpFault> {
         if last_event_id.is_none() && !self.0.listen {
-            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+            return Ok(self.0.standing.calls.events(self.clone(), session_id, headers));
         }
-        let limits = FetchLimits { total: LISTENING, idle: LISTENING, most_bytes: usize::MAX };
-        let sent = SentRequest::new(Method::Get, &headers, limits).with("mcp-session-id", session_id.as_deref());
-        let response = judged(self.send(sent.with("last-event-id", last_event_id.as_deref())).await?)?;
+        let response = self.listened(session_id.as_deref(), last_event_id.as_deref(), &headers).await?;
         match response.status {
-            200..=299 if media_type(&response) == "text/event-stream" => {
-                let events = events(response.body, self.0.most_bytes, None);
+            _ if Self::is_stream(&response) => {
+                let events = self.events(response);
                 // What goes on behind an event may be the answer to one request.
                 Ok(if last_event_id.is_none() { self.0.standing.over(events) } else { events })
             }

@@ -9,9 +9,9 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
-use axum::response::sse::{Event, Sse};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, post};
+use axum::routing::{any, get, post};
 use dormouse_ports::tool::{Pending, ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource};
 use dormouse_tools::mcp::{McpTransport, OAuth};
 use dormouse_tools::{McpConfig, McpServer};
@@ -20,6 +20,7 @@ use libtest_mimic::Trial;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::peer::Peer;
 use crate::trial;
@@ -41,6 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_task_of_a_server_that_does_not_list", unlisted_task),
         trial("trouble::a_task_of_a_server_that_is_away", task_away),
         trial("trouble::a_question_with_a_schema_that_the_sdk_does_not_read", asks_in_other_words),
+        trial("trouble::a_question_on_the_stream_that_stands_for_the_time_of_a_call", asks_aside),
         trial("trouble::a_list_that_is_none", no_list),
         trial("trouble::a_list_of_which_a_part_is_wrong", half_a_list),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
@@ -410,6 +412,65 @@ async fn asks_in_other_words() {
     };
     assert_eq!((asked.message.as_str(), &asked.schema["properties"]["name"]["default"]), ("Who?", &Value::Null));
     assert!(asked.schema["properties"]["name"]["anyOf"].is_array(), "{:?}", asked.schema);
+}
+
+/// What a server asks beside a call is heard where nobody listens between calls, and the stream goes with the call.
+async fn asks_aside() {
+    let streams: Arc<Mutex<Vec<mpsc::Sender<Value>>>> = Arc::default();
+    let opened = streams.clone();
+    let listen = move || {
+        let (sender, receiver) = mpsc::channel::<Value>(1);
+        opened.lock().expect("a lock").push(sender);
+        let messages = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+        let events = messages.map(|message| Ok::<_, Infallible>(Event::default().data(message.to_string())));
+        async { Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_millis(50))) }
+    };
+    let asking = streams.clone();
+    let handle = move |body: String| {
+        let open = asking.lock().expect("a lock").iter().find(|sender| !sender.is_closed()).cloned();
+        async move {
+            let request: Value = serde_json::from_str(&body).unwrap_or_default();
+            let answer = |result: Value| {
+                let message = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+                ([("mcp-session-id", "s1")], axum::Json(message)).into_response()
+            };
+            match request["method"].as_str() {
+                Some("initialize") => answer(json!({
+                    "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "asks", "version": "1" },
+                })),
+                Some("tools/list") => {
+                    let tool = json!({ "name": "a", "inputSchema": {}, "annotations": { "readOnlyHint": true } });
+                    answer(json!({ "tools": [tool] }))
+                }
+                Some("tools/call") => {
+                    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+                    let params = json!({ "message": "Who?", "requestedSchema": schema });
+                    let question =
+                        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+                    match open {
+                        Some(open) => open.send(question).await.expect("somebody listens"),
+                        None => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                    }
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    answer(json!({ "content": [] }))
+                }
+                Some("server/discover") => StatusCode::BAD_REQUEST.into_response(),
+                Some(_) | None => StatusCode::ACCEPTED.into_response(),
+            }
+        }
+    };
+    let host = host_router(Peer::default(), Router::new().route("/mcp", get(listen).post(handle)), 0).await;
+    let (server, _) = server(McpConfig { listen: false, ..http(&host.url) });
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    assert!(streams.lock().expect("a lock").is_empty(), "nobody listens between calls");
+    for calls in 1..=2 {
+        let reply = server.call(&call("a", json!({}))).await;
+        assert!(matches!(&reply, Ok(ToolReply::InputRequired(asked)) if asked.message == "Who?"), "{reply:?}");
+        let is_over = || async { streams.lock().expect("a lock").iter().all(mpsc::Sender::is_closed) };
+        crate::world::until("the stream goes", is_over).await;
+        assert_eq!(streams.lock().expect("a lock").len(), calls);
+    }
 }
 
 async fn no_list() {

@@ -8,16 +8,27 @@ use futures::stream::BoxStream;
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::Sse;
 
+use super::calls::{CallStream, HeardCall};
+
 /// Knows whether the stream stands on which a server of an older version tells of changes, the same for all that have a clone
 /// of it. It counts its beginnings and its ends: an odd number stands.
 #[derive(Clone, Debug, Default)]
-pub(in crate::mcp) struct StandingStream(Arc<AtomicU64>);
+pub(in crate::mcp) struct StandingStream {
+    numbers: Arc<AtomicU64>,
+    /// The stream that takes its place for the time of calls.
+    pub(super) calls: CallStream,
+}
 
 impl StandingStream {
     /// The number of the one that stands now; another one may have begun after a change that nobody was told of.
     pub(in crate::mcp) fn number(&self) -> Option<u64> {
-        let number = self.0.load(Ordering::SeqCst);
+        let number = self.numbers.load(Ordering::SeqCst);
         (number % 2 == 1).then_some(number)
+    }
+
+    /// A call begins, in which the server is heard as long as what is returned is held.
+    pub(in crate::mcp) async fn call(&self) -> HeardCall {
+        self.calls.begin().await
     }
 
     /// `events`, which stand until they are dropped.
@@ -38,14 +49,14 @@ struct Standing(StandingStream);
 
 impl Standing {
     fn begun(stream: StandingStream) -> Self {
-        stream.0.fetch_add(1, Ordering::SeqCst);
+        stream.numbers.fetch_add(1, Ordering::SeqCst);
         Self(stream)
     }
 }
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::SeqCst);
+        self.0.numbers.fetch_add(1, Ordering::SeqCst);
     }
 }
 
