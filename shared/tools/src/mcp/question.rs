@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use dormouse_ports::Map;
 use dormouse_ports::tool::{InputAnswer, InputRequest, ToolError};
-use rmcp::model::{ElicitRequestParams, InputRequest as Request, InputRequiredResult, InputResponses};
+use rmcp::model::{
+    ElicitRequestParams, ErrorCode, ErrorData, InputRequest as Request, InputRequiredResult, InputResponses,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,6 +19,9 @@ use crate::text::cut;
 
 /// Method of a question to a person.
 pub(super) const ASKS: &str = "elicitation/create";
+
+/// Code with which a server refuses a call until a person has been at an address.
+const GO_FIRST: ErrorCode = ErrorCode(-32042);
 
 /// State that is kept between a question and the call that is made again with its answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +38,9 @@ pub(super) struct QuestionState {
     /// Question of the server in the midst of an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     in_call: Option<InCall>,
+    /// True where a person is to go somewhere before the server does anything with the call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    goes_first: bool,
 }
 
 /// A question in the midst of an attempt, and the answers to those before it.
@@ -78,11 +86,15 @@ impl Along {
     /// The answer of a person, in the form for the server.
     ///
     /// # Errors
-    /// The answer does not belong to a question of this source.
+    /// The answer does not belong to a question of this source, or the call is not made again after it.
     pub(super) fn from_answer(answer: Option<&InputAnswer>) -> Result<Self, ToolError> {
         let Some(answer) = answer else { return Ok(Self::default()) };
         let kept: QuestionState = serde_json::from_value(answer.state.clone())
             .map_err(|error| ToolError::permanent(format!("the answer belongs to another question: {error}")))?;
+        if kept.goes_first {
+            let refusal = "the person does not go to the address that the server asks for before it does this";
+            return answer.content.as_ref().map(|_| Self::default()).ok_or_else(|| ToolError::permanent(refusal));
+        }
         if let Some(InCall { want, defaults, mut answers }) = kept.in_call {
             answers.push(result(want, answer.content.clone(), Some(&defaults)));
             return Ok(Self { in_call: answers, ..Self::default() });
@@ -244,6 +256,24 @@ fn step(wanted: Vec<(String, Wanted)>, request_state: Option<String>) -> NextSte
 pub(super) fn in_call(question: Question, answers: &[Value]) -> InputRequest {
     let in_call = InCall { want: question.want, defaults: defaults(&question.schema), answers: answers.to_vec() };
     asked(vec![(String::new(), question)], &QuestionState { in_call: Some(in_call), ..QuestionState::default() })
+}
+
+/// The question of a server that refuses a call until a person has been at the addresses in `error` (version 2025-11-25);
+/// `None` where it names none.
+pub(super) fn before_call(error: &ErrorData) -> Option<InputRequest> {
+    if error.code != GO_FIRST {
+        return None;
+    }
+    let places = error.data.as_ref()?.get("elicitations")?.as_array()?;
+    let told = |place: &Value| {
+        let text = |name: &str| place.get(name).and_then(Value::as_str);
+        let url = text("url")?;
+        Some(format!("{}\n{url}", text("message").unwrap_or(&error.message)))
+    };
+    let told: Vec<String> = places.iter().filter_map(told).collect();
+    let state =
+        serde_json::to_value(QuestionState { goes_first: true, ..QuestionState::default() }).unwrap_or_default();
+    (!told.is_empty()).then(|| InputRequest { message: told.join("\n"), schema: nothing(), state })
 }
 
 /// One question for all of `questions`: where there are several, each has a field of its own.

@@ -26,7 +26,7 @@ use super::heard::Heard;
 use super::http::StandingStream;
 use super::notice::{McpNotice, NoticeListener};
 use super::oauth::Tokens;
-use super::question::{Along, NextStep, next, next_read};
+use super::question::{Along, NextStep, before_call, next, next_read};
 use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
 use crate::Values;
@@ -399,6 +399,9 @@ impl McpServer {
             },
             Ok(result) => complete(result)?,
             Err(ServiceError::McpError(error)) => {
+                if let Some(request) = before_call(&error) {
+                    return Ok(NextStep::End(ToolReply::InputRequired(request)));
+                }
                 // The list may have changed without a word.
                 if error.code == ErrorCode::INVALID_PARAMS {
                     self.handler.doubted();

@@ -121,6 +121,22 @@ fn a_question_that_nobody_can_be_asked_is_refused_with_the_reason() {
 }
 
 #[test]
+fn who_is_to_go_somewhere_first_is_asked_and_the_call_is_made_again_behind_that() {
+    let place = json!({ "mode": "url", "elicitationId": "1", "url": "https://example.com/in", "message": "Sign in." });
+    let refused = |code: i32, data: Value| ErrorData::new(ErrorCode(code), "More is needed.", Some(data));
+    let data = json!({ "elicitations": [place, { "url": "https://example.com/pay" }] });
+    let request = before_call(&refused(-32042, data.clone())).expect("a question");
+    let told = "Sign in.\nhttps://example.com/in\nMore is needed.\nhttps://example.com/pay";
+    assert_eq!((request.message.as_str(), &request.schema), (told, &nothing()));
+    assert_eq!(along(request.state.clone(), Some(json!({}))), Along::default());
+    let declined = InputAnswer { content: None, state: request.state };
+    let error = Along::from_answer(Some(&declined)).expect_err("nobody went");
+    assert!(!error.uncertain && error.message.contains("does not go to the address"), "{error}");
+    assert_eq!(before_call(&refused(-32603, data)), None);
+    assert_eq!(before_call(&refused(-32042, json!({ "elicitations": [] }))), None);
+}
+
+#[test]
 fn an_answer_to_something_else_is_refused() {
     let answer = InputAnswer { content: None, state: json!([1]) };
     assert!(Along::from_answer(Some(&answer)).is_err());
