@@ -6,12 +6,14 @@ use std::time::Duration;
 use dormouse_ports::tool::{InputAnswer, Pending, ToolError, ToolOutput, ToolReply};
 use rmcp::ServiceError;
 use rmcp::model::{
-    CallToolResult, DetailedTask, ErrorData, InputRequiredResult, InputResponses, JsonObject, Task, TaskPayload,
+    CallToolResult, DetailedTask, ErrorCode, ErrorData, InputRequiredResult, InputResponses, JsonObject, Task,
+    TaskPayload,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::failure::{refused, unfinished};
+use super::failure::{refused, too_large, unfinished};
+use super::http::TOO_LARGE;
 use super::question::{Along, NextStep, next};
 
 /// Seconds from one question to the next where the server wants no longer ones; the last ones hold from then on.
@@ -22,6 +24,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 const MOST_POLLS: usize = 11_000;
 /// Times in a row that the server may not tell how the work stands.
 const MOST_FAILURES: u32 = 20;
+
+/// Codes with which a server says that it does not know a task, or no tasks at all.
+const OF_NO_TASK: [ErrorCode; 4] =
+    [ErrorCode::INVALID_PARAMS, ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_REQUEST, ErrorCode::RESOURCE_NOT_FOUND];
 
 /// A task of the server, as it is kept while the run sleeps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,14 +77,20 @@ impl KnownTask {
         Ok(Self { polls: self.polls + 1, failures: 0, ..self }.pending(task))
     }
 
-    /// The server does not tell how the work stands: it is asked again.
+    /// The server does not tell how the work stands: it is asked again, also behind an error that says nothing of the
+    /// task. An answer that is too large is an outcome.
     ///
     /// # Errors
     /// It has not told for too often, or does not know the task.
     pub(super) fn unheard(self, error: &ServiceError) -> Result<ToolReply, ToolError> {
         if let ServiceError::McpError(error) = error {
-            let message = format!("it does not know its task `{}` any more: {error}", self.task);
-            return Err(ToolError::permanent(message).maybe_done());
+            if error.code == TOO_LARGE {
+                return Ok(too_large(&error.message));
+            }
+            if OF_NO_TASK.contains(&error.code) {
+                let message = format!("it does not know its task `{}` any more: {error}", self.task);
+                return Err(ToolError::permanent(message).maybe_done());
+            }
         }
         self.again(unfinished(error).maybe_done())
     }
@@ -134,4 +146,26 @@ fn read<T: serde::de::DeserializeOwned>(told: JsonObject) -> Result<T, ToolError
         ToolError::permanent(format!("its task ended with something that is no outcome of a call: {error}"))
             .maybe_done()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(code: ErrorCode) -> Result<ToolReply, ToolError> {
+        let known = KnownTask { task: "t".to_owned(), polls: 0, failures: 0 };
+        known.unheard(&ServiceError::McpError(ErrorData::new(code, "no", None)))
+    }
+
+    #[test]
+    fn an_error_that_says_nothing_of_a_task_is_not_its_end() {
+        let Ok(ToolReply::Pending(pending)) = told(ErrorCode::INTERNAL_ERROR) else { panic!("it is asked again") };
+        assert_eq!(pending.state["failures"], 1);
+        for code in OF_NO_TASK {
+            let error = told(code).expect_err("it is not known");
+            assert!(error.uncertain && error.message.contains("does not know its task `t`"), "{error}");
+        }
+        let Ok(ToolReply::Done(output)) = told(TOO_LARGE) else { panic!("it has ended") };
+        assert!(output.is_error);
+    }
 }
