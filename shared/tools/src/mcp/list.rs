@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dormouse_ports::tool::ToolError;
+use dormouse_ports::tool::{ToolError, ToolErrorKind};
 use rmcp::ServiceError;
 use rmcp::model::{
     ClientRequest, CustomResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams, ServerResult, Tool,
@@ -84,12 +84,17 @@ pub(super) async fn pages(connection: &Connection) -> Result<Listing, NotListed>
     let mut listing = Listing::default();
     let mut cursor = None::<String>;
     let mut seen = BTreeSet::new();
-    if !connection.offers_tools() {
-        return Ok(listing);
-    }
     for _ in 0..MOST_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let page = page(connection, params).await.map_err(|error| not_listed(&error))?;
+        let page = match page(connection, params).await {
+            Ok(page) => page,
+            Err(error) => {
+                let failed = not_listed(&error);
+                // Servers written by hand have tools and do not say so; others refuse this.
+                let has_none = !connection.offers_tools() && failed.error.kind == ToolErrorKind::Permanent;
+                return if has_none { Ok(listing) } else { Err(failed) };
+            }
+        };
         listing.tools.extend(page.tools);
         listing.left_out.extend(page.left_out);
         listing.holds = match (listing.holds, page.holds) {

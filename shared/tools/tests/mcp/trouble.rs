@@ -532,6 +532,16 @@ async fn no_tools() {
     let host = scripted(move |method| (method == "initialize").then(|| nothing.clone())).await;
     let (server, _) = server(http(&host.url));
     assert_eq!(server.list().await, Ok(Vec::new()));
+    let untold = json!({ "protocolVersion": "2025-06-18", "capabilities": {},
+        "serverInfo": { "name": "scripted", "version": "1" } });
+    let host = scripted(move |method| match method {
+        "initialize" => Some(untold.clone()),
+        "tools/list" => Some(json!({ "tools": [{ "name": "a", "inputSchema": {} }] })),
+        _ => None,
+    })
+    .await;
+    let (server, _) = crate::world::server(http(&host.url));
+    assert_eq!(server.list().await.expect("what it does not say that it has").len(), 1);
 }
 
 /// Lets through what has one of `keys` in its header `authorization`, and remembers what others had.
