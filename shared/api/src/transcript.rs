@@ -136,14 +136,20 @@ pub(crate) async fn read(
     for segment in transcript.iter().skip(from) {
         position = position.max(segment.first.saturating_sub(1));
         loop {
-            let entries = records.entries(&segment.stream, position, PAGE).await.map_err(store)?;
-            let is_end = entries.len() < PAGE;
+            // Behind the end of a stretch there may be much that is none of it.
+            let left = segment.last.map(|last| usize::try_from(last.saturating_sub(position)).unwrap_or(PAGE));
+            let wanted = left.map_or(PAGE, |left| left.min(PAGE));
+            if wanted == 0 {
+                break;
+            }
+            let entries = records.entries(&segment.stream, position, wanted).await.map_err(store)?;
+            let is_end = entries.len() < wanted;
             looked_at += entries.len();
             for StreamEntry { position: at, entry } in entries {
+                position = at;
                 if segment.last.is_some_and(|last| at > last) {
                     break;
                 }
-                position = at;
                 if !holds_message(&entry) {
                     continue;
                 }

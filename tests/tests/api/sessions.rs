@@ -1,7 +1,11 @@
 //! Sessions and their transcripts.
 
+use std::sync::Arc;
+
+use dormouse_testkit::MemoryStore;
 use serde_json::{Value, json};
 
+use crate::shared_streams::Counting;
 use crate::world::{World, ada, ids, says, text};
 
 fn message(words: &str) -> Value {
@@ -129,6 +133,24 @@ async fn a_fork_shares_the_past_and_goes_its_own_way() {
     let foreign = json!({"at_event_id": "event_session_x_0000000000000001"});
     let refusal = world.refusal(ada(), "POST", &format!("{session}/fork"), foreign).await;
     assert_eq!((refusal.status(), refusal.param()), (400, Some("at_event_id")));
+}
+
+#[tokio::test]
+async fn of_a_past_no_event_is_read_that_came_behind_its_end() {
+    let store = Arc::new(MemoryStore::default());
+    let counting = Arc::new(Counting::of(store.clone()));
+    let world = World::on(store.clone(), counting.clone(), Some(store));
+    let session = world.session().await;
+    for number in 0..50 {
+        world.post(&format!("{session}/messages"), message(&number.to_string())).await;
+    }
+    let events = world.get(&format!("{session}/events")).await;
+    let at = json!({"at_event_id": events["data"][1]["id"]});
+    let fork = world.post(&format!("{session}/fork"), at).await;
+    counting.entries_taken();
+    let messages = world.get(&format!("/v1/sessions/{}/messages", text(&fork["id"]))).await;
+    assert_eq!(words(&messages), ["0"]);
+    assert_eq!(counting.entries_taken(), 3, "that message, and the beginnings of both sessions");
 }
 
 #[tokio::test]

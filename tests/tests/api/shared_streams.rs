@@ -29,6 +29,8 @@ use crate::world::{World, actor, ada, ids, says, text};
 pub(crate) struct Counting {
     inner: Arc<MemoryStore>,
     reads: AtomicUsize,
+    /// Number of entries of streams that were read.
+    entries: AtomicUsize,
     /// Number of parts of feeds that are given, once they were read.
     gives: AtomicUsize,
     /// Seconds after which an append is complete, as it is in a store whose writers are elsewhere; at once without any.
@@ -38,8 +40,8 @@ pub(crate) struct Counting {
 impl Counting {
     /// What is read of `inner`.
     pub(crate) fn of(inner: Arc<MemoryStore>) -> Self {
-        let (reads, gives) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Self { inner, reads, gives, completes: AtomicU32::new(0) }
+        let (reads, entries, gives) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        Self { inner, reads, entries, gives, completes: AtomicU32::new(0) }
     }
 
     /// Until what was read of a feed is given.
@@ -59,6 +61,11 @@ impl Counting {
     /// Number of reads since this was asked last.
     pub(crate) fn taken(&self) -> usize {
         self.reads.swap(0, Ordering::SeqCst)
+    }
+
+    /// Number of entries of streams that were read since this was asked last.
+    pub(crate) fn entries_taken(&self) -> usize {
+        self.entries.swap(0, Ordering::SeqCst)
     }
 }
 
@@ -81,7 +88,9 @@ impl Records for Counting {
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         self.one();
-        self.inner.entries(stream, after, limit).await
+        let entries = self.inner.entries(stream, after, limit).await?;
+        self.entries.fetch_add(entries.len(), Ordering::SeqCst);
+        Ok(entries)
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
