@@ -37,7 +37,7 @@ use crate::{Call, CallAnswer, ids};
 const UNCHECKED: &str = "other arguments are checked when the run goes on: where they do not fit the tool, it is not called, \
     and a new request asks again and says what is wrong";
 
-/// Pauses that are loaded at once, each with the state of its run.
+/// Pauses that are loaded at once.
 const TOGETHER: usize = 50;
 
 impl Api {
@@ -150,7 +150,7 @@ impl PermissionRequests {
         waiting.retain(|(_, task)| task.kept.resource.status == TaskStatus::AuthRequired);
         for some in waiting.chunks(TOGETHER) {
             let ids: Vec<InvocationId> = some.iter().map(|(_, task)| invocation_of(task)).collect();
-            let loaded = self.invocations.load_invocations(&ids).await.map_err(store)?;
+            let loaded = self.invocations.load_pauses(&ids).await.map_err(store)?;
             for ((place, task), record) in some.iter().zip(loaded) {
                 let paused = record.map_err(store)?.and_then(pause_in);
                 if let (Some(slot), Some(paused)) = (requests.get_mut(*place), paused) {

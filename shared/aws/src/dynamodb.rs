@@ -261,6 +261,10 @@ impl Invocations for DynamoDbStateStore {
         self.invocations.read_all(ids).await
     }
 
+    async fn load_pauses(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        self.invocations.read_pauses(ids).await
+    }
+
     async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
         self.invocations.cancellation(id).await
     }

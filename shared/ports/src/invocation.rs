@@ -36,6 +36,15 @@ pub trait Invocations: Send + Sync {
         Ok(loaded)
     }
 
+    /// The same for who tells what each of them waits for, and goes on with none: the store may leave out what it keeps of
+    /// their states beside them, as the lists of long conversations.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_pauses(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        self.load_invocations(ids).await
+    }
+
     /// The cancellation of the invocation `id`, if it was canceled. The store may answer without loading the record's
     /// state.
     ///

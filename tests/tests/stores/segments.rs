@@ -8,8 +8,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_aws::{DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    Commit, CommitError, Commits, GrowingLists, Journal, LoadedSession, Map, SessionExpectation, SessionWrite,
-    Sessions, StoreError, StoredList,
+    Commit, CommitError, Commits, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, LoadedSession,
+    Map, PausedInvocation, SessionExpectation, SessionWrite, Sessions, SignalDescriptor, StoreError, StoredList,
+    SuspendFrom,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -110,6 +111,37 @@ async fn appending_costs_the_same_however_long_the_list_is() {
         assert_eq!(bench.spent(), expected, "{count} messages: a head and a piece, each under 1 KB, in a transaction");
         bench.stored(count + 2).await;
         assert_eq!(bench.spent()["Query"].0, 1, "{count} messages: one page");
+    }
+}
+
+#[tokio::test]
+async fn who_tells_what_is_waited_for_reads_no_list_of_it() {
+    let bench = bench(StoreConfig::default()).await;
+    let ids = [1, 2, 3, 4, 5].map(|number| InvocationId::from(format!("run-{number}")));
+    for id in &ids {
+        let paused = PausedInvocation {
+            generation: 1,
+            descriptor: SignalDescriptor::new(format!("{id}-approved").as_str()),
+            state: talk(100).into(),
+            ..PausedInvocation::before_first_pause(id.clone(), "g", Timestamp::UNIX_EPOCH)
+        };
+        let paused = Box::new(paused);
+        let write = InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
+        let growing = GrowingLists { fields: vec!["messages".into()], stored: Vec::new() };
+        let commit = Commit { invocation: Some(write), growing, ..Commit::new(id.as_str(), Timestamp::UNIX_EPOCH) };
+        bench.store.commit(&commit).await.expect("it sleeps");
+    }
+    bench.spent();
+    let whole = bench.store.load_invocations(&ids).await.expect("an answer");
+    assert_eq!(bench.spent()["Query"].0, 5, "a list of each");
+    let told = bench.store.load_pauses(&ids).await.expect("an answer");
+    let spent = bench.spent();
+    assert_eq!((spent.len(), spent["BatchGetItem"].0), (1, 1), "one request, and no other: {spent:?}");
+    for (whole, told) in whole.into_iter().zip(told) {
+        let [whole, told] = [whole, told].map(|record| record.expect("it can be read").expect("it is there"));
+        let [all, none] = [&whole, &told].map(|record| record.paused.state.get("messages").cloned());
+        assert_eq!((all, none), (talk(100).get("messages").cloned(), Some(json!([]))));
+        assert_eq!((whole.status, whole.paused.descriptor), (told.status, told.paused.descriptor));
     }
 }
 

@@ -58,16 +58,27 @@ impl InvocationItems {
     }
 
     pub(super) async fn read_all(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        self.read_each(ids, true).await
+    }
+
+    /// Without states that lie beside their items.
+    pub(super) async fn read_pauses(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        self.read_each(ids, false).await
+    }
+
+    async fn read_each(&self, ids: &[InvocationId], with_states: bool) -> Result<Vec<LoadedInvocation>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
         let found = self.table.get_items(&keys, None).await?;
         let mut loaded = Vec::new();
         for key in &keys {
-            loaded.push(match found.get(key) {
-                None => Ok(None),
-                Some(item) => match self.record(item).await {
-                    Err(error) if !matches!(error, StoreError::Corrupt(_)) => return Err(error),
-                    record => record.map(Some),
-                },
+            let Some(item) = found.get(key) else {
+                loaded.push(Ok(None));
+                continue;
+            };
+            let record = if with_states { self.record(item).await } else { self.without_state(item).await };
+            loaded.push(match record {
+                Err(error) if !matches!(error, StoreError::Corrupt(_)) => return Err(error),
+                record => record.map(Some),
             });
         }
         Ok(loaded)
@@ -117,28 +128,35 @@ impl InvocationItems {
     }
 
     async fn record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
+        let mut record = self.without_state(item).await?;
+        let InvocationRecord { status, paused, stored } = &mut record;
+        if let Some(state) = self.bodies.optional_body(item, PAUSE_STATE).await? {
+            *outermost(paused) = state;
+        }
+        let state = match status {
+            InvocationStatus::Completed { state } => state,
+            InvocationStatus::Suspended
+            | InvocationStatus::Accepted { .. }
+            | InvocationStatus::Resuming(_)
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => outermost(paused),
+        };
+        self.bodies.refill(stored, state).await?;
+        Ok(record)
+    }
+
+    /// The record of `item` without what lies beside it of its outermost state.
+    async fn without_state(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
         let mut paused: PausedInvocation = self.bodies.body(item, PAUSE).await?;
         paused.begun_for = optional_text(item, BEGUN_FOR).map(str::to_owned);
-        if let Some(state) = self.bodies.optional_body(item, PAUSE_STATE).await? {
-            *outermost(&mut paused) = state;
-        }
         if let Some(wake) = self.bodies.optional_body(item, WAKE).await? {
             paused.wake = wake;
         }
         if let (Some(fan_in), Some(answers)) = (&mut paused.fan_in, self.bodies.optional_body(item, ANSWERS).await?) {
             fan_in.answers = answers;
         }
-        let mut status = self.status(item).await?;
+        let status = self.status(item).await?;
         let stored = segments::referred(&home_of(&paused), item)?;
-        let state = match &mut status {
-            InvocationStatus::Completed { state } => state,
-            InvocationStatus::Suspended
-            | InvocationStatus::Accepted { .. }
-            | InvocationStatus::Resuming(_)
-            | InvocationStatus::Errored(_)
-            | InvocationStatus::Canceled(_) => outermost(&mut paused),
-        };
-        self.bodies.refill(&stored, state).await?;
         Ok(InvocationRecord { status, paused, stored })
     }
 

@@ -88,7 +88,7 @@ impl Extensions {
     ) -> Result<Vec<PauseSummary>, ProtocolError> {
         let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let invocations = &self.app.engine().ports().store.invocations;
-        let loaded = invocations.load_invocations(&ids).await.map_err(|error| store(&error))?;
+        let loaded = invocations.load_pauses(&ids).await.map_err(|error| store(&error))?;
         let mut found = Vec::new();
         for (row, loaded) in rows.iter().zip(loaded) {
             let summary = match loaded {
