@@ -70,14 +70,15 @@ impl ChatSession {
     /// Asks again what the conversation was left with, and sees it through.
     pub(super) async fn resume(&mut self, person: &mut Person) -> Result<Sent, TalkError> {
         let tasks: Value = self.client.read(&format!("/v1/tasks?session_id={}", self.session)).await?;
+        let mut open = Vec::new();
+        for task in unended(&tasks) {
+            let left = self.left_off(task.envelope.id.as_str()).await?;
+            open.push((task, left));
+        }
         let mut outcome = TalkOutcome::Fine;
-        for task in tasks["data"].as_array().into_iter().flatten() {
-            let Ok(task) = Task::deserialize(task) else { continue };
-            if task.status.is_terminal() {
-                continue;
-            }
+        // What comes of one while another is followed stands behind where it was left, and is shown when its turn comes.
+        for (task, left) in open {
             let id = task.envelope.id.as_str();
-            let left = self.left_off(id).await?;
             let is_elsewhere = |request: &&Map| asks_nobody(request) && !waits_for_agents(request);
             if let Some(request) = left.asked.as_ref().filter(is_elsewhere) {
                 if let Some(waits) = waits_elsewhere(request) {
@@ -113,15 +114,45 @@ impl ChatSession {
     }
 }
 
+/// The tasks of the list `tasks` that have not ended, the oldest first: what waits in the queue of a session comes behind what
+/// works there. Lists begin with the newest.
+fn unended(tasks: &Value) -> Vec<Task> {
+    let listed = tasks["data"].as_array().into_iter().flatten().rev();
+    let read = listed.filter_map(|task| Task::deserialize(task).ok());
+    read.filter(|task| !task.status.is_terminal()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::path::PathBuf;
 
+    use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
+    use dormouse_protocol::resource::{TaskInput, TaskStatus};
+    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
     use crate::talk::ask::ServerArgs;
+
+    #[test]
+    fn of_several_tasks_the_oldest_is_taken_up_first() {
+        let task = |id: &str, status: TaskStatus| {
+            let input = TaskInput::Payload(Map::new());
+            let of = (WorkspaceId::from("workspace_1"), SessionId::from("session_1"));
+            Task { status, ..Task::submitted(TaskId::from(id), of, input, "ada", Timestamp::UNIX_EPOCH) }
+        };
+        let newest_first = [
+            task("task_4", TaskStatus::Submitted),
+            task("task_3", TaskStatus::Working),
+            task("task_2", TaskStatus::Completed),
+            task("task_1", TaskStatus::AuthRequired),
+        ];
+        let open = unended(&json!({ "data": newest_first }));
+        let ids: Vec<&str> = open.iter().map(|task| task.envelope.id.as_str()).collect();
+        assert_eq!(ids, ["task_1", "task_3", "task_4"]);
+        assert!(unended(&json!({})).is_empty());
+    }
 
     #[test]
     fn a_task_is_left_with_what_it_asks_by_now() {
