@@ -195,14 +195,24 @@ impl Eraser {
                 None => break,
             }
         }
-        let removals: Vec<ItemWrite> = documents.iter().map(ItemWrite::delete).collect();
         erased.insert("documents", documents.len() as u64);
-        self.table.put_all(removals).await?;
+        for documents in belongings.in_order(documents) {
+            self.table.put_all(documents.iter().map(ItemWrite::delete).collect()).await?;
+        }
         Ok(erased)
     }
 }
 
 impl Belongings {
+    /// `documents` in the order in which they go: last those of the owners, by which others are found, as an outcome is by its task.
+    /// So what is left by an erasure that ended in the midst is found by the next one.
+    fn in_order(&self, mut documents: BTreeSet<Key>) -> [BTreeSet<Key>; 2] {
+        let owns = |document: &&DocumentKey| self.owners.contains(&document.id);
+        let owners: BTreeSet<Key> = self.documents.iter().filter(owns).map(Key::document).collect();
+        documents.retain(|key| !owners.contains(key));
+        [documents, owners]
+    }
+
     /// What the item at `key` is, if it belongs to them and is no document.
     fn kind_of(&self, key: &Key, item: &Item) -> Option<&'static str> {
         if let Some(kind) = self.partition(&key.pk) {
@@ -333,6 +343,21 @@ mod tests {
             assert_eq!(kind(name, &Key::root(&"another".into())), None, "{name}");
         }
         assert_eq!(kind("ROOT", &Key::riddle()), None);
+    }
+
+    #[test]
+    fn what_is_found_by_another_document_goes_before_that() {
+        let [outcome, session, task] = [("outcome", "outcome_1"), ("session", "session_1"), ("task", "task_1")]
+            .map(|(kind, id)| DocumentKey::new(kind, id));
+        let documents = BTreeSet::from([outcome.clone(), session.clone(), task.clone()]);
+        let owners = BTreeSet::from(["session_1".to_owned(), "task_1".to_owned()]);
+        let listed = Key::document(&DocumentKey::new("memory", "memory_1"));
+        let mut all: BTreeSet<Key> = documents.iter().map(Key::document).collect();
+        all.insert(listed.clone());
+        let belongings = Belongings { documents, owners, ..Belongings::default() };
+        let [first, last] = belongings.in_order(all);
+        assert_eq!(first, BTreeSet::from([listed, Key::document(&outcome)]));
+        assert_eq!(last, BTreeSet::from([&session, &task].map(Key::document)));
     }
 
     #[test]
