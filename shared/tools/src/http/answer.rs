@@ -1,6 +1,6 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_json::{ENTRY, ReadError};
+use dormouse_json::{ENTRY, ReadError, measure};
 use dormouse_ports::tool::{Pending, ToolCall, ToolContent, ToolError, ToolOutput, ToolReply};
 use dormouse_ports::{FetchError, FetchResponse};
 use futures::TryStreamExt;
@@ -82,7 +82,12 @@ fn output(media_type: &str, body: &[u8]) -> ToolOutput {
     }
     let is_json = media_type == "application/json" || media_type.ends_with("+json");
     if is_json {
-        match dormouse_json::read::<Value>(body, ENTRY) {
+        // A name that could not be read again is found in the value alone, and ends a run whose state has it.
+        let taken = dormouse_json::read::<Value>(body, ENTRY).and_then(|value| {
+            measure(&value, ENTRY)?;
+            Ok(value)
+        });
+        match taken {
             Ok(value) => return ToolOutput::value(value),
             Err(ReadError::Excess(excess)) => {
                 return ToolOutput::error(format!("The call was made, and its answer cannot be taken: {excess}"));

@@ -122,6 +122,10 @@ fn what_it_answers_is_the_outcome() {
     let deep = answered(ScriptedAnswer::pieces(200, [deep]).header("content-type", "application/json"));
     let Ok(ToolReply::Done(output)) = deep else { panic!("an outcome") };
     assert!(output.is_error && format!("{output:?}").contains("nested"));
+    let kept = json!({ "id": 7, "lines": [{ "n": 1, "$serde_json::private::RawValue": "no JSON" }] });
+    let kept = answered(ScriptedAnswer::json(200, &kept).header("content-type", "application/json"));
+    let Ok(ToolReply::Done(output)) = kept else { panic!("an outcome") };
+    assert!(output.is_error && format!("{output:?}").contains("names of JSON must not begin with"), "{output:?}");
     let image = answered(ScriptedAnswer::pieces(200, [vec![1, 2, 3]]).header("content-type", "image/png"));
     let Ok(ToolReply::Done(output)) = image else { panic!("an outcome") };
     assert_eq!(output.content, [ToolContent::Image { data: "AQID".to_owned(), media_type: "image/png".to_owned() }]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_json::{STATE, measure};
 use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, Shell, ShellCommand};
 use dormouse_ports::tool::{
     ActionDefinition, Effect, Pending, TIME_TO_TELL, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply,
@@ -161,9 +162,10 @@ fn timeout(action: &ActionDefinition) -> Option<Duration> {
     action.entry.timeout_seconds.map(Duration::from_secs)
 }
 
-/// The object that a command wrote, if that is one.
+/// The object that a command wrote, if that is one that a state can keep.
 fn value_of(stdout: &str) -> Option<Value> {
-    serde_json::from_str(stdout).ok().filter(Value::is_object)
+    let value: Value = serde_json::from_str(stdout).ok()?;
+    (value.is_object() && measure(&value, STATE).is_ok()).then_some(value)
 }
 
 /// What `{"pending": …}` says, or what is wrong with it; `None` where `value` is something else.
@@ -260,6 +262,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_object_with_a_name_that_no_state_keeps_stays_a_text() {
+        assert_eq!(value_of(r#"{"paid": true}"#), Some(json!({ "paid": true })));
+        for stdout in ["paid", "[1]", r#"{"paid": true, "$serde_json::private::RawValue": "no JSON"}"#] {
+            assert_eq!(value_of(stdout), None, "{stdout}");
+        }
+    }
 
     #[test]
     fn what_is_said_of_an_outcome_that_comes_later_is_read_whole_or_told() {
