@@ -39,8 +39,8 @@ use dormouse_protocol::request::{
     IDEMPOTENCY_HEADER, IdempotencyKey, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER, one_of,
 };
 use dormouse_protocol::{Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, iter};
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -225,7 +225,16 @@ impl Socket {
         let query = behind(&self.query, after);
         match self.follow(&query).await {
             Ok((_, items)) => {
+                let mut items = items.fuse();
+                // What refuses the event stands there at once: the stream before goes on then, and the socket with it.
+                let first = items.next().now_or_never().flatten();
+                if let Some(StreamItem::Failed { error, .. }) = first {
+                    let (status, error) = (error.error.code.status(), error.error);
+                    let refused = json!({ "type": "error", "id": id, "status": status, "error": error });
+                    return SocketReply::Frame(refused.to_string());
+                }
                 self.query = query;
+                let items = iter(first).chain(items).boxed();
                 SocketReply::Resumed(frames(items, self.server.app().now(), None).boxed())
             }
             Err(response) => SocketReply::Frame(told(id, response)),
@@ -345,7 +354,7 @@ fn frames(
                 vec![passing(json!({ "type": "error", "id": null, "cursor": cursor, "error": error.error }))]
             }
         };
-        futures::stream::iter(frames)
+        iter(frames)
     })
 }
 

@@ -294,7 +294,9 @@ async fn commands_that_come_too_early_or_too_late_are_refused_and_the_socket_goe
             break frame;
         }
     };
-    assert_eq!(refused["error"]["code"], "cursor_expired", "{refused}");
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("r"), &json!("cursor_expired")), "{refused}");
+    say(&mut wire, &json!({"type": "ping", "id": "p"})).await;
+    assert_eq!(about(&mut wire, "p").await["type"], "pong", "the socket goes on");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,12 +45,11 @@ async fn events_come_as_frames_and_go_on_behind_any_of_them() {
     assert_eq!((again.len(), &again[0]["event"]["id"]), (1, &json!(EventId::at(SESSION, 2))));
     for bad in ["", "evt&limit=1", "event_session_9_0000000000000001"] {
         let resume = json!({"type": "resume", "id": 7, "after_event_id": bad}).to_string();
-        match socket.take(&resume).await {
-            SocketReply::Frame(frame) => assert!(frame.contains("cursor_expired"), "{frame}"),
-            SocketReply::Resumed(frames) => assert_eq!(told(frames).await[0]["type"], "error", "{bad}"),
-            SocketReply::Closed(reason) => panic!("{reason}"),
-        }
+        let refused = said(&mut socket, &resume).await;
+        assert_eq!((&refused["type"], &refused["id"]), (&json!("error"), &json!(7)), "{bad}: {refused}");
+        assert_eq!(refused["error"]["code"], "cursor_expired", "{bad}: {refused}");
     }
+    assert_eq!(said(&mut socket, r#"{"type": "ping", "id": 8}"#).await["type"], "pong", "the socket goes on");
 }
 
 #[tokio::test]
