@@ -1,6 +1,5 @@
 //! One attempt: one request, one answer.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_ports::model::{
@@ -50,8 +49,7 @@ impl Answering<'_> {
 
     async fn pieces(&self, mut answer: FetchResponse, most: usize) -> Result<Value, ModelError> {
         let mut assembler = self.wire.assembler();
-        let shown = AtomicBool::new(false);
-        let garbled = |malformed: Malformed| may_pass_unless(&shown, of_malformed(malformed, None));
+        let garbled = |malformed: Malformed| whole_next_time(of_malformed(malformed, None));
         let mut frames = StreamFrames::new(self.wire.framing());
         let mut bytes = 0;
         // What came before the first event; all of it, where the answer is no stream.
@@ -66,12 +64,10 @@ impl Answering<'_> {
             unframed.iter_mut().for_each(|begun| begun.extend_from_slice(&portion));
             while let Some(frame) = frames.next().map_err(garbled)? {
                 unframed = None;
-                match self.take(&mut *assembler, frame, &shown) {
+                match self.take(&mut *assembler, frame) {
                     Ok(StreamProgress::More) => {}
                     Ok(StreamProgress::Done) => return Ok(assembler.whole(None)),
-                    Err(fault) => {
-                        return self.broken_off(assembler, fault).map_err(|error| may_pass_unless(&shown, error));
-                    }
+                    Err(fault) => return self.broken_off(assembler, fault).map_err(whole_next_time),
                 }
             }
         }
@@ -85,9 +81,9 @@ impl Answering<'_> {
             return answer;
         }
         // A piece that makes no sense here is one that the end cuts.
-        let taken = last.map(|frame| self.take(&mut *assembler, frame, &shown));
+        let taken = last.map(|frame| self.take(&mut *assembler, frame));
         if let Some(Err(fault @ StreamFault::Reported(_))) = taken {
-            return self.broken_off(assembler, fault).map_err(|error| may_pass_unless(&shown, error));
+            return self.broken_off(assembler, fault).map_err(whole_next_time);
         }
         if assembler.is_complete() {
             return Ok(assembler.whole(None));
@@ -95,12 +91,7 @@ impl Answering<'_> {
         Err(of_fetch(&FetchError::Closed("the stream ended in the middle".to_owned())))
     }
 
-    fn take(
-        &self,
-        assembler: &mut dyn Assembler,
-        frame: StreamFrame,
-        shown: &AtomicBool,
-    ) -> Result<StreamProgress, StreamFault> {
+    fn take(&self, assembler: &mut dyn Assembler, frame: StreamFrame) -> Result<StreamProgress, StreamFault> {
         let data = match frame.data.trim() {
             "[DONE]" => return Ok(StreamProgress::Done),
             "" => return Ok(StreamProgress::More),
@@ -109,7 +100,6 @@ impl Answering<'_> {
         };
         let mut emit = |kind: DeltaKind, text: &str| {
             if !text.is_empty() {
-                shown.store(true, Ordering::Relaxed);
                 self.observer.observe(CallEvent::Token { kind, text });
             }
         };
@@ -137,9 +127,9 @@ fn has_error(body: &Value) -> bool {
     body.get("error").is_some_and(|error| error.is_object() || error.as_str().is_some_and(|words| !words.is_empty()))
 }
 
-/// An answer that was garbled on its way may be whole the next time; what people have seen is not written over for it.
-fn may_pass_unless(shown: &AtomicBool, mut error: ModelError) -> ModelError {
-    if error.category == ModelErrorCategory::InvalidResponse && !shown.load(Ordering::Relaxed) {
+/// An answer that was garbled on its way may be whole the next time, as one that was cut: what people have seen of it begins again.
+fn whole_next_time(mut error: ModelError) -> ModelError {
+    if error.category == ModelErrorCategory::InvalidResponse {
         error.may_pass = Some(true);
     }
     error

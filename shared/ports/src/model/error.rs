@@ -83,8 +83,8 @@ pub struct ModelError {
     /// Time after which the provider wants to be asked again.
     pub retry_after: Option<Duration>,
     /// Whether the same request may succeed later, where the category does not tell: money that is used up comes back no sooner
-    /// than somebody pays, and a stream that was garbled before anything of it was shown may be whole the next time. So may what a
-    /// model wrote and its provider could not read.
+    /// than somebody pays, and a stream that was garbled may be whole the next time. So may what a model wrote and its provider
+    /// could not read.
     pub may_pass: Option<bool>,
     /// Failure to fit the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
     pub structured: Option<Box<StructuredFailure>>,
