@@ -20,6 +20,10 @@ pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, RequestRefu
     if request.body.is_empty() {
         return Ok(Map::new());
     }
+    if is_encoded(request) {
+        let message = "send the body as it is, neither compressed nor encoded (content-encoding)";
+        return Err(RequestRefusal::invalid(message).status(415));
+    }
     if !is_json(request.header("content-type").unwrap_or_default()) {
         return Err(RequestRefusal::invalid("a body needs content-type: application/json").status(415));
     }
@@ -38,6 +42,12 @@ pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, RequestRefu
         Err(ReadError::Json(error)) if error.is_data() => Err(RequestRefusal::invalid(format!("the body: {error}"))),
         Err(ReadError::Json(error)) => Err(RequestRefusal::invalid(format!("the body is no JSON: {error}"))),
     }
+}
+
+/// True if the body of `request` is compressed, or else not what its sender wrote.
+pub(crate) fn is_encoded(request: &Request) -> bool {
+    let coding = request.header("content-encoding").unwrap_or_default().trim();
+    !request.body.is_empty() && !coding.is_empty() && !coding.eq_ignore_ascii_case("identity")
 }
 
 /// `object` as a `T`; an error names the field.
@@ -127,6 +137,17 @@ mod tests {
         assert!(status == 400 && message.starts_with("the body: the name `a` stands twice"), "{message}");
         let (status, message) = refused(json, b"{\n  \"a\" 1}");
         assert!(status == 400 && message.contains("line 2 column 7"), "{message}");
+    }
+
+    #[test]
+    fn a_body_that_is_compressed_is_called_so() {
+        let coded = |coding: &str, body: &[u8]| {
+            let mut request = post("application/json", body);
+            request.headers.push(("content-encoding".to_owned(), coding.to_owned()));
+            object(&request, 20).map_err(|refusal| TurnReply::from(refusal).status)
+        };
+        assert_eq!(coded("gzip", b"\x1f\x8b\x08\x00").expect_err("compressed"), 415);
+        assert!(coded("identity", b"{}").is_ok() && coded("gzip", b"").is_ok());
     }
 
     #[test]

@@ -70,6 +70,12 @@ impl ProtocolError {
         Self { http: Some(415), ..refusal }
     }
 
+    /// The body is compressed, which nobody takes apart here (RFC 9110 §15.5.16).
+    pub fn unsupported_coding() -> Self {
+        let refusal = Self::invalid("content-encoding", "send the body as it is, neither compressed nor encoded");
+        Self { http: Some(415), header: Some(("accept-encoding", "identity".to_owned())), ..refusal }
+    }
+
     /// The body is longer than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         let refusal = Self::new(ErrorCode::PayloadTooLarge, format!("at most {limit} bytes are taken"));
@@ -242,6 +248,7 @@ mod tests {
         let wrong_method = ProtocolError::method_not_allowed(&["GET", "POST"]);
         assert_eq!((wrong_method.status(), wrong_method.header()), (405, Some(("allow", "GET, POST"))));
         assert_eq!(ProtocolError::unsupported_media_type().status(), 415);
+        assert_eq!(ProtocolError::unsupported_coding().status(), 415);
         let refusal = ProtocolError::not_implemented(Operation::ReplayTask);
         assert_eq!((refusal.status(), refusal.code()), (501, ErrorCode::InvalidRequest));
         assert_eq!(refusal.message(), "this server does not offer replayTask");

@@ -35,6 +35,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Protocol, card};
+use crate::body::is_encoded;
 use crate::{Content, Request, Response};
 use shown::{Snapshot, is_at_work, moved_to};
 
@@ -168,6 +169,9 @@ impl Protocol {
         let actor = self.streaming.admission.authenticate(request, now).await?;
         if request.body.len() > MAX_BODY_BYTES {
             return Err(ProtocolError::too_large(MAX_BODY_BYTES));
+        }
+        if is_encoded(request) {
+            return Err(ProtocolError::unsupported_coding());
         }
         let caller = Caller { actor, now, time_left: request.time_left, request_id: request_id.to_owned() };
         let body = match dormouse_json::read_distinct(&request.body, dormouse_json::ENTRY) {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use dormouse_api::{Actor, Call, Keys, ReceivedDelivery, SignedBody, Taken};
 use dormouse_ports::Clock;
 use dormouse_protocol::id::ConnectorId;
-use dormouse_protocol::operation::{Access, Operation};
+use dormouse_protocol::operation::{Access, Input, Operation};
 use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Query, VERSION_HEADER, check_version};
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::public::RESOURCE;
 
 use crate::Request;
+use crate::body::is_encoded;
 use crate::findings::{holder, too_many};
 
 /// Knows who may ask for what.
@@ -38,6 +39,9 @@ impl ProtocolAdmission {
         check_scope(&actor, operation)?;
         let query = Query::parse(&request.query)?;
         query.check(operation)?;
+        if is_encoded(request) && !matches!(operation.spec().input, Input::None) {
+            return Err(ProtocolError::unsupported_coding());
+        }
         let body = Body::read(operation, request.header("content-type"), &request.body)?;
         let idempotency_key = match operation.spec().method.is_write() {
             true => IdempotencyKey::read(header(request, IDEMPOTENCY_HEADER))?,

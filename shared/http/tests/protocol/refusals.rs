@@ -40,6 +40,7 @@ async fn each_objection_has_its_status_its_code_and_the_id_of_the_request() {
         (world.request("GET", "/v1/tasks?a=%FF", ""), 400, "invalid_request"),
         (create(&large), 413, "payload_too_large"),
         (with(create("{}"), "content-type", "text/plain"), 415, "invalid_request"),
+        (with(create("\u{1f}\u{8b}"), "content-encoding", "gzip"), 415, "invalid_request"),
         (create(""), 400, "invalid_request"),
         (create("[]"), 400, "invalid_request"),
         (create("{"), 400, "invalid_request"),
