@@ -52,7 +52,7 @@ pub(crate) const IN_REPLY_TO: &str = "in_reply_to";
 
 /// Key in the metadata of a message for the number of the pause that it answers: one that was written for an earlier pause
 /// answers no later one.
-const PAUSE: &str = "pause";
+pub(crate) const PAUSE: &str = "pause";
 
 /// Fields of a [`PermissionResponseRequest`] that mean yes or no, and those that comment on it.
 const VERDICT: &[&str] = &["approved", "outcome"];

@@ -25,7 +25,7 @@ use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::answers::{IN_REPLY_TO, TakenAnswer, agreed, request_of, said_in};
+use crate::answers::{IN_REPLY_TO, PAUSE, TakenAnswer, agreed, request_of, said_in};
 use crate::api::{self, Api, Change};
 use crate::documents::Stored;
 use crate::lists::Lists;
@@ -251,8 +251,8 @@ fn message_of(response: &PermissionResponseRequest) -> MessageInput {
     if !fields.is_empty() {
         parts.push(Part::json(Value::Object(fields)));
     }
-    let named = response.metadata.get(IN_REPLY_TO).map(|name| (IN_REPLY_TO.to_owned(), name.clone()));
-    MessageInput { role: Role::User, parts, metadata: named.into_iter().collect() }
+    let said = |name: &str| Some((name.to_owned(), response.metadata.get(name)?.clone()));
+    MessageInput { role: Role::User, parts, metadata: [IN_REPLY_TO, PAUSE].into_iter().filter_map(said).collect() }
 }
 
 /// The answer as the request tells it.

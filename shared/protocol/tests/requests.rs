@@ -8,8 +8,9 @@ use dormouse_protocol::request::{
     Body, MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_INITIAL_MESSAGES, OperationBody, read_message,
 };
 use dormouse_protocol::resource::{
-    AppendMessageRequest, CreateSessionRequest, Part, PermissionResponseRequest, RegisterArtifactRequest, SubmitInput,
-    SubmitTaskRequest, TruncateSessionRequest, UpdateSessionRequest, UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
+    AppendMessageRequest, AppendTaskMessageRequest, CreateSessionRequest, Part, PermissionResponseRequest,
+    RegisterArtifactRequest, SubmitInput, SubmitTaskRequest, TruncateSessionRequest, UpdateSessionRequest,
+    UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
 };
 use dormouse_protocol::{ErrorCode, Operation, ProtocolError};
 use proptest::prelude::*;
@@ -56,6 +57,11 @@ fn refusals_name_the_field() {
     let parts = json!([{"type": "text", "text": "a"}, {"type": "text"}]);
     let (param, _) = refused::<AppendMessageRequest>(json!({"message": {"role": "user", "parts": parts}}));
     assert_eq!(param, "message.parts[1].text");
+    let message = json!({"role": "user", "parts": []});
+    let beside = json!({"kind": "input", "message": message, "metadata": {"pause": 1}});
+    let (param, message) = refused::<AppendTaskMessageRequest>(beside);
+    assert_eq!(param, "metadata");
+    assert_eq!(message, "it belongs into `message`: send it as `message.metadata`");
     let (param, message) = refused::<RegisterArtifactRequest>(
         json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "sha256": "x"}),
     );

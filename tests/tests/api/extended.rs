@@ -453,6 +453,8 @@ async fn a_request_for_a_permission_is_listed_and_answered_once() {
     }
     let eve = actor("eve", "other", None);
     assert_eq!(world.refusal(eve, "POST", &respond, json!({"approved": true})).await.status(), 404);
+    let of_another = json!({"approved": true, "metadata": {"pause": 7}});
+    assert_eq!(world.refusal(ada(), "POST", &respond, of_another).await.status(), 409);
     let yes = json!({"outcome": "approve", "reason": "fine", "reviewer": "Ada L."});
     let CallAnswer::Json(200, answered) = world.keyed(&respond, &yes, "k").await.unwrap() else { panic!("no answer") };
     assert_eq!((&answered["status"], &answered["response"]["answered_by"]), (&json!("approved"), &json!("ada")));

@@ -117,7 +117,9 @@ fn known<T: DeserializeOwned>(place: &str, fields: &Map) -> Result<(), ProtocolE
 /// Checks that `fields`, which stand at `place`, are all among `known`.
 fn only(known: &[&str], place: &str, fields: &Map) -> Result<(), ProtocolError> {
     let Some(other) = fields.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
+    let is_of_message = place.is_empty() && known.contains(&"message") && is_field_of_message(other);
     let message = match nearest(other, known.iter().copied()) {
+        _ if is_of_message => format!("it belongs into `message`: send it as `message.{other}`"),
         Some(name) => format!("there is no such field; did you mean `{name}`?"),
         None => format!("there is no such field; there are `{}`", known.join("`, `")),
     };
@@ -125,6 +127,11 @@ fn only(known: &[&str], place: &str, fields: &Map) -> Result<(), ProtocolError> 
     let name: String = other.chars().take(LONGEST_NAME).collect();
     let param = if place.is_empty() { name } else { format!("{place}.{name}") };
     Err(ProtocolError::invalid(param, message))
+}
+
+/// True if a message has a field of that `name`.
+fn is_field_of_message(name: &str) -> bool {
+    fields_of::<MessageInput>().is_some_and(|fields| fields.contains(&name))
 }
 
 /// The one of `names` that is most like `wanted`, if one is like it.
