@@ -235,6 +235,8 @@ async fn several_answers_are_told_apart() {
     assert_eq!((status, &said["status"], &said["missing"]), (200, &json!("asleep"), &json!(["grace", "linus"])));
     let (status, said) = world.post(&operator, &path, vote(Some("linus"))).await;
     assert_eq!((status, &said["status"]), (200, &json!("completed")), "{said}");
+    let (_, ended) = world.get(&operator, &format!("/v1/x-pauses/{id}")).await;
+    assert_eq!((&ended["status"], &ended["missing"]), (&json!("completed"), &json!([])), "{ended}");
 }
 
 #[tokio::test]

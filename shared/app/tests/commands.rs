@@ -225,7 +225,7 @@ async fn the_report_of_migrations_counts_by_graph_and_outcome() {
 fn what_makes_no_sense_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let (code, _, err) = dormouse(&place.path().join("missing"), &["pending"]);
-    assert!(code == 1 && err.contains("there is no data folder"), "{err}");
+    assert!(code == 1 && err.contains("there is no data folder") && err.contains("`dormouse dev` makes"), "{err}");
     for arguments in [&["pending", "--limit", "0"][..], &["signal"], &["show"], &["pending", "--endpoint-url", "x"]] {
         assert_eq!(dormouse(place.path(), arguments).0, 2, "{arguments:?}");
     }

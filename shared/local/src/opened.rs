@@ -31,7 +31,11 @@ pub enum Purpose {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is none.
-    #[error("there is no data folder {}; name it with --data, or a table with --table", .0.display())]
+    #[error(
+        "there is no data folder {}: nothing was served or sent here yet (`dormouse dev` makes the folder). If it is \
+         elsewhere, name it with --data, or a table with --table",
+        .0.display()
+    )]
     NoFolder(PathBuf),
     /// The process that has it has just begun.
     #[error("{0}, and it does not serve yet: try again in a moment")]

@@ -94,7 +94,7 @@ pub(crate) struct PauseSummary {
     pub(crate) agent: Option<String>,
     /// How grave it is, where its author says so.
     pub(crate) risk: Option<String>,
-    /// Who was asked and has not answered, of a pause for several answers.
+    /// Who was asked and has not answered, of a pause for several answers that sleeps.
     pub(crate) missing: Vec<String>,
     /// Instant at which it fell asleep.
     pub(crate) since: Timestamp,
@@ -105,6 +105,8 @@ pub(crate) struct PauseSummary {
 impl PauseSummary {
     pub(super) fn of(record: &InvocationRecord) -> Self {
         let paused = &record.paused;
+        // A record that has gone on keeps its last pause, of which nobody is waited for any more.
+        let waits_for = paused.fan_in.iter().filter(|_| matches!(record.status, InvocationStatus::Suspended));
         Self {
             id: paused.invocation_id.to_string(),
             object: Object::new(),
@@ -119,7 +121,7 @@ impl PauseSummary {
             question: text(&paused.descriptor, "description").map(|text| text.chars().take(SHOWN).collect()),
             agent: text(&paused.descriptor, "agent"),
             risk: text(&paused.descriptor, "risk"),
-            missing: paused.fan_in.iter().flat_map(FanIn::missing).map(str::to_owned).collect(),
+            missing: waits_for.flat_map(FanIn::missing).map(str::to_owned).collect(),
             since: paused.suspended_at,
             due_at: paused.wake.due.as_ref().map(|due| due.at),
         }
