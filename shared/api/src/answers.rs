@@ -23,7 +23,7 @@
 //! stays as it is.
 
 use dormouse_ports::{
-    AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
+    AnswerRule, ChildLink, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
     SignalDescriptor, Until,
 };
 use dormouse_protocol::ProtocolError;
@@ -53,6 +53,9 @@ pub(crate) const IN_REPLY_TO: &str = "in_reply_to";
 /// Key in the metadata of a message for the number of the pause that it answers: one that was written for an earlier pause
 /// answers no later one.
 pub(crate) const PAUSE: &str = "pause";
+
+/// Number of commands that a refusal shows at most: it is cut where it is long.
+const COMMANDS: usize = 2;
 
 /// Fields of a [`PermissionResponseRequest`] that mean yes or no, and those that comment on it.
 const VERDICT: &[&str] = &["approved", "outcome"];
@@ -304,13 +307,35 @@ fn takes_yes_or_no(paused: &PausedInvocation) -> bool {
 
 /// The refusal of a yes or no to `paused`, which asks no person; it says what is waited for, and the answer to give.
 fn asks_nobody(paused: &PausedInvocation) -> ProtocolError {
-    let message = format!(
-        "no person is asked here: it waits for {}, and a yes or no is no answer to that. To answer in its place give the \
-         outcome as a JSON object, as in `dormouse answer {} '{{...}}'`",
-        awaited(paused),
-        paused.invocation_id
-    );
+    let (awaited, asked) = (awaited(paused), asked_by(paused));
+    let message = match asked.is_empty() {
+        true => format!(
+            "no person is asked here: it waits for {awaited}, and a yes or no is no answer to that. To answer in its place \
+             give the outcome as a JSON object, as in `dormouse answer {} '{{...}}'`",
+            paused.invocation_id
+        ),
+        false => {
+            let commands =
+                asked.iter().take(COMMANDS).map(|child| format!("`dormouse approve {}`", child.invocation_id));
+            let commands = commands.collect::<Vec<_>>().join(" or ");
+            format!(
+                "no person is asked here: it waits for {awaited}. If that asks you, answer it under its own id: {commands}"
+            )
+        }
+    };
     ProtocolError::invalid("message.parts", message)
+}
+
+/// The runs of other agents that `paused` waits for.
+fn asked_by(paused: &PausedInvocation) -> Vec<ChildLink> {
+    let is_of_agents = text(&paused.descriptor, "kind") == Some("agents");
+    let is_awaited = |child: &ChildLink| match &paused.fan_in {
+        Some(fan_in) => fan_in.part_of(&child.signal_id).is_some_and(|part| !fan_in.has_answered(part)),
+        None => is_of_agents || paused.descriptor.signal_id.is_called(&child.signal_id),
+    };
+    let mut asked = ChildLink::open_of(&paused.state);
+    asked.retain(is_awaited);
+    asked
 }
 
 /// What ends the wait of `paused`, in words.
@@ -377,8 +402,10 @@ fn payload_for(
             let names =
                 accepted(descriptor).map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
             let names = names.map(|names| format!(": {names}")).unwrap_or_default();
+            let words = words_that_answer(descriptor).join("`, `");
+            let words = if words.is_empty() { words } else { format!("say one of `{words}`, or ") };
             let message = format!(
-                "this is no answer to what is waited for: send a JSON object with the fields that it takes{names}"
+                "this is no answer to what is waited for: {words}send a JSON object with the fields that it takes{names}"
             );
             ProtocolError::invalid("message.parts", message)
         })?,
@@ -413,6 +440,15 @@ fn no_yes_or_no(words: &[&str]) -> ProtocolError {
         words.first().copied().unwrap_or_default()
     );
     ProtocolError::invalid("message.parts", message)
+}
+
+/// The words that name a value of a field that yes and no set.
+fn words_that_answer(descriptor: &SignalDescriptor) -> Vec<&str> {
+    let set = |metadata: &Map| metadata.get("answers")?.get("approved")?.as_object().cloned();
+    let set = descriptor.metadata.as_ref().and_then(set).unwrap_or_default();
+    let fields = accepted(descriptor).into_iter().flatten().filter(|(name, _)| set.contains_key(*name));
+    let values = fields.filter_map(|(_, schema)| schema.get("enum")?.as_array()).flatten();
+    values.filter_map(Value::as_str).collect()
 }
 
 /// The field that yes and no set, where `said` is another of the values that it may have.
@@ -682,6 +718,30 @@ mod tests {
     }
 
     #[test]
+    fn a_yes_to_who_waits_for_an_agent_is_told_whom_to_answer() {
+        let calls = json!({ "call-1": { "tool": "SubAgent" } });
+        let mut paused = asleep_on(SignalDescriptor::new("asked").with("kind", "job").with("calls", calls));
+        let child = |id: &str, signal: &str, ended: bool| ChildLink {
+            invocation_id: id.into(),
+            session_id: "s".into(),
+            graph: "scout".to_owned(),
+            signal_id: signal.into(),
+            background: false,
+            ended,
+        };
+        let children =
+            json!([child("task_2", "asked", false), child("task_3", "other", false), child("task_4", "asked", true)]);
+        paused.state = Map::from_iter([("dormouse_children".to_owned(), children)]);
+        let yes = said(vec![Part::json(json!({ "approved": true }))]);
+        let refusal = answer_payload(&paused, TaskMessageKind::ToolConfirmation, &yes, "ada").unwrap_err().to_string();
+        assert!(refusal.contains("the outcome of `SubAgent`"), "{refusal}");
+        assert!(refusal.ends_with("`dormouse approve task_2`"), "{refusal}");
+        paused.state.clear();
+        let refusal = answer_payload(&paused, TaskMessageKind::ToolConfirmation, &yes, "ada").unwrap_err().to_string();
+        assert!(refusal.contains("`dormouse answer task_1"), "{refusal}");
+    }
+
+    #[test]
     fn a_value_may_be_said_in_a_word() {
         let fields = json!({ "decision": { "enum": ["happened", "repeat", "skip"] }, "result": { "type": "string" } });
         let doubt = SignalDescriptor::new("s")
@@ -694,6 +754,7 @@ mod tests {
         }
         let refusal = of("perhaps").unwrap_err().to_string();
         assert!(refusal.contains("decision, result"), "{refusal}");
+        assert!(refusal.contains("say one of `happened`, `repeat`, `skip`"), "{refusal}");
         // A no would make the call again, and a yes take it for done.
         let (input, confirmation) = (TaskMessageKind::Input, TaskMessageKind::ToolConfirmation);
         for (kind, parts) in [
