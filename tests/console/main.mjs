@@ -224,6 +224,19 @@ await check("deny with a reason that the agent sees", async (tab) => {
   equal(clerk.letters.length, 0, "nothing was sent");
 });
 
+await check("a session without an agent of its own is called by the one that works in it, and what it asks is set as in the inbox", async (tab) => {
+  const persona = (await clerk.get("/v1/personas")).data[0].id;
+  const of = await session(clerk, undefined);
+  const made = await clerk.post(`/v1/sessions/${of}/tasks`, { persona_id: persona, input: said("Send a letter from a session of nobody") });
+  await until("it asks", async () => (await clerk.get(`/v1/tasks/${made.id}`)).status === "AUTH_REQUIRED");
+  const page = await tab({ server: clerk });
+  await page.open(`/console/session/${of}`);
+  await page.getByRole("heading", { level: 1, name: persona.replace(/^persona_/, "") }).waitFor();
+  await page.open("/console/asleep");
+  await page.locator(`a.entry[href="/console/asleep/${made.id}"] .under code`, { hasText: "send_letter" }).waitFor();
+  await clerk.post(`/v1/tasks/${made.id}/cancel`, {});
+});
+
 await check("who is notified answers by the link, and what was answered is told to nobody", async (tab) => {
   const before = clerk.letters.length;
   const id = await task(clerk, ofClerk, said("Send a letter that somebody is told of"));

@@ -1,6 +1,6 @@
 // Everything that sleeps: why, since when, until when; what the doctor finds, and its repair.
 
-import { brief, empty, h, put, say, told, trouble } from "./dom.js";
+import { beginning, brief, empty, h, put, say, told, trouble } from "./dom.js";
 import { ticked } from "./answer.js";
 import { at } from "./api.js";
 import { lesson } from "./inbox.js";
@@ -19,7 +19,7 @@ export function asleepView(app, id) {
     name: "Everything that sleeps", height: () => 60, key: (one) => one.id,
     draw: (one) => h("a", { href: `/console/asleep/${at(one.id)}`, class: one.id === open ? "entry open" : "entry", "aria-current": one.id === open ? "true" : null },
       h("span", { class: "line" }, brief(one.graph || "unreadable", 60), h("span", { class: "quiet" }, " waits for ", why(one))),
-      h("span", { class: "under" }, one.status !== "asleep" && [mark(one.status), " "], "since ", time(one.since), one.question ? [" · ", brief(one.question, 120)] : h("span", { class: "id" }, " · ", one.id.slice(0, 60))),
+      h("span", { class: "under" }, one.status !== "asleep" && [mark(one.status), " "], "since ", time(one.since), one.question ? [" · ", ticked(beginning(one.question, 120))] : h("span", { class: "id" }, " · ", one.id.slice(0, 60))),
       h("span", { class: `due ${one.due_at && Date.parse(one.due_at) < Date.now() ? "soon" : ""}` }, one.due_at ? time(one.due_at, "ahead") : h("span", { class: "quiet" }, "no deadline"))),
   });
   const search = h("input", { type: "search", placeholder: "Find   /", "aria-label": "Find what sleeps", oninput: (event) => { shown.text = event.target.value.toLowerCase(); draw(); } });

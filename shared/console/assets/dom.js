@@ -98,11 +98,14 @@ export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
   return h("div", { class: "longtext" }, box, more);
 }
 
-/** The beginning of a text of somebody else: where no button can be, in links and titles. */
-export const brief = (text, limit, { tag = "span" } = {}) => {
+/** The beginning of a text. */
+export const beginning = (text, limit) => {
   const whole = [...String(text).slice(0, 2 * limit)];
-  return h(tag, { class: "told", dir: "auto" }, whole.length > limit ? `${whole.slice(0, limit - 1).join("")}…` : whole.join(""));
+  return whole.length > limit ? `${whole.slice(0, limit - 1).join("")}…` : whole.join("");
 };
+
+/** The beginning of a text of somebody else: where no button can be, in links and titles. */
+export const brief = (text, limit, { tag = "span" } = {}) => h(tag, { class: "told", dir: "auto" }, beginning(text, limit));
 
 const FEW = 60;
 

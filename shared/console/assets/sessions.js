@@ -4,7 +4,7 @@ import { brief, empty, folded, h, keep, put, redraw, say, told, tree, trouble, w
 import { at } from "./api.js";
 import { LongList } from "./list.js";
 import { confirmed } from "./pause.js";
-import { lasting, mark, named, short, size, time } from "./words.js";
+import { lasting, mark, named, personaOf, short, size, time } from "./words.js";
 
 export function sessionsView(app) {
   const node = h("main", { class: "page", tabindex: "0" }, waiting("Fetching the sessions…"));
@@ -184,7 +184,8 @@ export function sessionView(app, id) {
   };
   const draw = () => {
     const isOpen = !["CLOSED", "FAILED"].includes(session.state);
-    redraw(head, JSON.stringify([session.summary, session.state, messages.length > 0]), () => [h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), session.parent_session_id && [" ", h("a", { class: "back always", href: `/console/session/${at(session.parent_session_id)}` }, "‹ The session that it comes from")], h("h1", {}, told(session.summary ?? named(session.persona_id), { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
+    const title = session.summary ?? named(personaOf(session, tasks));
+    redraw(head, JSON.stringify([title, session.state, messages.length > 0]), () => [h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), session.parent_session_id && [" ", h("a", { class: "back always", href: `/console/session/${at(session.parent_session_id)}` }, "‹ The session that it comes from")], h("h1", {}, told(title, { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
       h("button", { type: "button", class: "quiet", onclick: () => act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`) }, "Fork"),
       isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off") !== null) act(`/v1/sessions/${at(id)}/truncate`, { keep_first: messages.length - 1 }, "The last turn is cut off."); } }, "Cut last turn"),
       isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close"))]);

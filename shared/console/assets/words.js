@@ -79,5 +79,11 @@ export const mark = (status) => {
 /** An id, short, whole on hover. */
 export const short = (id) => (id.length > 18 ? `${id.slice(0, 9)}…${id.slice(-6)}` : id);
 
+/** The persona of a session: its own, or the one of all its runs. */
+export const personaOf = (session, tasks) => {
+  const worked = new Set(tasks.map((task) => task.persona_id).filter(Boolean));
+  return session.persona_id ?? (worked.size === 1 ? [...worked][0] : null);
+};
+
 /** The name of a persona, without its kind. */
 export const named = (persona) => (persona ?? "").replace(/^persona_/, "") || "an agent";
