@@ -16,7 +16,7 @@ use super::litter::is_litter;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::Prompts;
-use super::references::check;
+use super::references::{check, is_of_all_tools};
 use super::settings::{Imports, Settings};
 use super::skill::SkillDefinition;
 use super::tools;
@@ -515,7 +515,9 @@ impl Workspace {
     pub(super) fn settled(mut self) -> Self {
         let disabled = self.problems.iter().filter_map(|problem| problem.disables.clone());
         self.disabled = disabled.collect();
-        self.problems.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+        // What is wrong with all tools is the cause of what agents are told of theirs.
+        let place = |problem: &Problem| (!is_of_all_tools(problem), problem.file.clone(), problem.line);
+        self.problems.sort_by_cached_key(place);
         self
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
-use super::agent::{AgentDefinition, AgentMode, ModelChoice};
+use super::agent::{AgentDefinition, AgentMode, ModelChoice, ToolSelection};
 use super::approval::{ApprovalPolicy, is_exact, listed, matches};
 use super::asked::SEVERAL;
 use super::hook::{HookDefinition, HookEvent};
@@ -124,11 +124,12 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
             wrong.push((name, missing("native tool", name, guess)));
         }
     }
-    for name in agent.tools.external.iter().flatten() {
-        if !workspace.tools.contains_key(name) {
-            let names = workspace.tools.keys().map(String::as_str);
-            wrong.push((name, absent(workspace, DefinitionKind::Tool, name, nearest(name, names))));
-        }
+    // Where their file cannot be read, that is one mistake.
+    let most = if unread_tools(workspace).is_some() { 1 } else { usize::MAX };
+    let absent_servers = agent.tools.external.iter().flatten().filter(|name| !workspace.tools.contains_key(*name));
+    for name in absent_servers.take(most) {
+        let names = workspace.tools.keys().map(String::as_str);
+        wrong.push((name, absent(workspace, DefinitionKind::Tool, name, nearest(name, names))));
     }
     for name in agent.tools.actions.iter().flatten() {
         if !workspace.actions.contains_key(name) {
@@ -361,16 +362,21 @@ fn absent(workspace: &Workspace, kind: DefinitionKind, name: &str, guess: Option
         DefinitionKind::Hook => "hook",
         DefinitionKind::Instructions | DefinitionKind::Settings | DefinitionKind::Prompts => "definition",
     };
-    // A file of tools that cannot be read may have any of them.
-    let is_of_all = |problem: &&Problem| {
-        let is_it = kind == DefinitionKind::Tool && problem.file == TOOLS;
-        is_it && problem.severity == Severity::Error && problem.disables.is_none()
-    };
-    let flaw = workspace.flaws(kind, name).next().or_else(|| workspace.problems.iter().find(is_of_all));
-    match flaw {
+    let of_all = unread_tools(workspace).filter(|_| kind == DefinitionKind::Tool);
+    match workspace.flaws(kind, name).next().or(of_all) {
         Some(flaw) => format!("its {what} `{name}` cannot be used: mend `{}` first ({})", flaw.file, flaw.message),
         None => missing(what, name, guess),
     }
+}
+
+/// The error for which nothing of the file of tools is known: it may have any of them.
+fn unread_tools(workspace: &Workspace) -> Option<&Problem> {
+    workspace.problems.iter().find(|problem| is_of_all_tools(problem))
+}
+
+/// True for an error of the file of tools itself.
+pub(super) fn is_of_all_tools(problem: &Problem) -> bool {
+    problem.file == TOOLS && problem.severity == Severity::Error && problem.disables.is_none()
 }
 
 fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
@@ -511,6 +517,14 @@ fn unused(workspace: &mut Workspace) {
     for (file, _) in parts.into_iter().filter(|(_, is_empty)| !is_empty) {
         workspace.warn(file, None, "a `chat` workspace only talks: what stands here is not used".to_owned());
     }
+    let names_tools = |agent: &AgentDefinition| {
+        let name = first_selected(&agent.tools)?;
+        Some((agent.file.clone(), workspace.places.line(&agent.file, name)))
+    };
+    for (file, line) in workspace.agents.values().filter_map(names_tools).collect::<Vec<_>>() {
+        let message = "a `chat` workspace only talks: its agents have no tools, whatever they name here";
+        workspace.warn(&file, line, message.to_owned());
+    }
     if workspace.settings.engine.session_memory {
         let message =
             "`session_memory` needs a tool, and a `chat` workspace has none: its sessions keep their summaries";
@@ -525,6 +539,12 @@ fn unused(workspace: &mut Workspace) {
                        work in no folder, and are not told of one";
         workspace.warn(PROMPTS, None, message.to_owned());
     }
+}
+
+/// The first tool that `tools` name.
+fn first_selected(tools: &ToolSelection) -> Option<&String> {
+    let named = [&tools.actions, &tools.skills, &tools.external];
+    tools.native.iter().chain(named.into_iter().flatten().flatten()).next()
 }
 
 fn default_agent(workspace: &mut Workspace) {

@@ -324,6 +324,16 @@ fn what_an_agent_names_and_cannot_be_read_is_to_be_mended_first() {
 }
 
 #[test]
+fn a_file_of_tools_that_cannot_be_read_is_the_first_error_and_one_of_each_agent() {
+    let agent = "---\ndescription: Helps\nmodel: fast\ntools: {external: [docs, mail, map]}\n---\nHelp.\n";
+    let found = lines(&declared(&[(AGENT, agent), (TOOLS, "docs:\n\turl: x\n")]));
+    assert!(found[0].starts_with(TOOLS), "{found:#?}");
+    let of_agent: Vec<_> = found.iter().filter(|line| line.starts_with(AGENT)).collect();
+    assert_eq!(of_agent.len(), 1, "{found:#?}");
+    assert!(of_agent[0].contains("its tool server `docs` cannot be used: mend"), "{found:#?}");
+}
+
+#[test]
 fn what_can_be_known_before_a_run_is_told() {
     let agent = |matter: &str| format!("---\ndescription: Helps\nmodel: fast\n{matter}\n---\nHelp.\n");
     let tool = |http: &str| format!("weather:\n  http: {{method: GET, {http}}}\n");
@@ -370,6 +380,8 @@ fn what_has_no_effect_where_agents_only_talk_is_told_where_that_was_chosen() {
     let chat = told("kind: chat\nmodels: {fast: workspace/small}\n");
     assert!(chat.contains("`include_environment`, or `environment` in the order, has no effect"), "{chat}");
     assert!(chat.contains("a `chat` workspace only talks"), "{chat}");
+    let is_of_agent = |line: &str| line.starts_with(AGENT) && line.contains("warning: a `chat` workspace only talks");
+    assert!(chat.lines().any(is_of_agent), "its agent names tools: {chat}");
     let slip = told("kind: chat\ndefualt_agent: x\n");
     assert!(slip.contains("error") && slip.contains("only talks"), "its kind can be read: {slip}");
     for settings in ["kind: caht\n", "a: [\n"] {
