@@ -3,7 +3,7 @@
 //! | goes wrong | who is told | calls of the model |
 //! |---|---|---|
 //! | key, model, request refused; an answer that is no JSON | whoever looks at the task: it fails with the provider's category | 1 |
-//! | 429 (with `retry-after` or without), 5xx, an answer that breaks off | nobody: it is asked again | until it answers |
+//! | 429 (with `retry-after` or without), 5xx, an answer that breaks off, a stream with an event that is no JSON | nobody: it is asked again | until it answers |
 //! | a call with arguments that are no JSON or break the schema, an unknown tool, a name in another case | the model | 1 |
 //! | 2 MB of a tool's output | the model: what is shown is cut, the whole is kept | 1 |
 //! | a server of tools that is down | whoever follows the task (`vendor.dormouse.tools_missing`), and the log; the agent works without | 1 |
@@ -35,8 +35,6 @@ async fn what_a_provider_refuses_for_good_fails_the_task_after_one_call() {
         ("provider_invalid_request", ScriptedTurn::failing(400, "no")),
         ("provider_invalid_response", ScriptedTurn::raw("{\"choices\": 7}")),
         ("provider_invalid_response", ScriptedTurn::raw("<html>a proxy</html>")),
-        // The answer is streamed: one of its events is no JSON.
-        ("provider_invalid_response", ScriptedTurn::saying("a b").with_fault(ScriptedFault::Garbage { after: 1 })),
     ];
     for (category, turn) in cases {
         let told = format!("{category}: {turn:?}");
@@ -67,6 +65,8 @@ async fn what_may_pass_is_asked_again_until_it_answers() {
         // Answers are streamed: before anything of it came, in the midst of its text, and in that of a call.
         (cut(ScriptedFault::HangUp { after: 0 }), 1),
         (cut(ScriptedFault::HangUp { after: 2 }), 2),
+        // One of its events is no JSON.
+        (cut(ScriptedFault::Garbage { after: 1 }), 1),
         (ScriptedTurn::calling("book", &json!({ "room": "blue" })).with_fault(ScriptedFault::HangUp { after: 2 }), 1),
     ];
     for (turn, times) in cases {
