@@ -43,7 +43,15 @@ async fn main() -> Result<ExitCode, String> {
         list(&mut out).map_err(|error| error.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let summary = run(&cases, BOTH, &Gaps::load(&folder.join("gaps.json"))?, &mut out).await?;
+    let gaps = Gaps::load(&folder.join("gaps.json"))?;
+    let summary = run(&cases, BOTH, &gaps, &mut out).await?;
+    let mut names_all = true;
+    if specification.is_dir() && filters.is_empty() {
+        for key in gaps.unused(&discover(&[folder.join("fixtures"), specification])?) {
+            names_all = false;
+            writeln!(out, "gaps.json: `{key}` names no case: FAILED").map_err(|error| error.to_string())?;
+        }
+    }
     writeln!(out, "{summary}").map_err(|error| error.to_string())?;
-    Ok(if summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if summary.failed == 0 && names_all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
