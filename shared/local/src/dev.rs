@@ -12,7 +12,7 @@ use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{
     Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StoredImages,
-    WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
+    StreamLimits, WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
 };
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
@@ -217,6 +217,9 @@ async fn run(
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let quotas = Quotas::from_variables(|name| std::env::var(name).ok())?;
     let limits = Limits { turn, signals_of_tenants: true, ..quotas.limits };
+    // Nobody else serves the table: what this process counts is all.
+    let streams = StreamLimits::default();
+    let streams = StreamLimits { of_tenant: quotas.streams_of_tenant.unwrap_or(streams.of_tenant), ..streams };
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
     let table = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
     if folder.was_complete() {
@@ -291,6 +294,7 @@ async fn run(
     let wire = ProtocolConfig {
         base_url: Some(address.clone()),
         notifier,
+        streams,
         live: agents.live().clone(),
         origins: Origins::loopback(),
         may_repair: true,

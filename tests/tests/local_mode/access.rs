@@ -78,6 +78,23 @@ async fn a_noisy_tenant_is_told_to_wait_and_a_quiet_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_as_many_streams_open_as_are_granted() {
+    let folder = folder();
+    let dormouse = Dormouse::start_in(folder.path(), &[], &[("DORMOUSE_STREAMS_OF_TENANT", "2")]);
+    for tenant in ["one", "another"] {
+        let made = key(&dormouse, &["--tenant", tenant, "--actor", "ada", "--all-scopes"]);
+        let key = text(&made, "key");
+        let (_, workspace) = post(&dormouse, "/v1/workspaces", key, json!({"name": "desk", "root": "/"})).await;
+        let (_, session) = post(&dormouse, "/v1/sessions", key, json!({"workspace_id": workspace["id"]})).await;
+        let path = format!("/v1/sessions/{}/events/stream", text(&session, "id"));
+        let held = [get(&dormouse, &path, key).await, get(&dormouse, &path, key).await];
+        assert_eq!(held.each_ref().map(|stream| stream.status().as_u16()), [200, 200]);
+        assert_eq!(get(&dormouse, &path, key).await.status(), 429, "the tenant has its two");
+        drop(held);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_replaced_and_the_old_one_ends() {
     let folder = folder();
     let dormouse = Dormouse::start(folder.path());
