@@ -238,16 +238,18 @@ pub(crate) fn left_by(
 
 fn leave(left: &StateArtifact, change: &mut SessionChange, task: &Stored<Task>) -> Result<(), ProtocolError> {
     let of = &task.kept.resource.envelope.id;
-    let (name, kind, content) = match &left.place {
+    let (name, kind, content, sha256) = match &left.place {
         ArtifactPlace::State(place) => {
             let (state_of, place) = (Some(of.clone()), Some(place.clone()));
             let content = ContentLocation { state_of, place: place.clone(), image: None };
-            (format!("{of}{}", place.unwrap_or_default()), ArtifactKind::Log, content)
+            (format!("{of}{}", place.unwrap_or_default()), ArtifactKind::Log, content, None)
         }
         ArtifactPlace::Image(image) => {
             let content = ContentLocation { image: Some(image.clone()), ..ContentLocation::default() };
             let call = left.metadata.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
-            (format!("{of}/{call}/{image}"), ArtifactKind::Image, content)
+            // An image is named by the hash of its bytes.
+            let hash = Sha256Hex::parse(image.rsplit('/').next().unwrap_or_default());
+            (format!("{of}/{call}/{image}"), ArtifactKind::Image, content, hash)
         }
     };
     let id: ArtifactId = ids::derived(change.now(), &name);
@@ -255,25 +257,28 @@ fn leave(left: &StateArtifact, change: &mut SessionChange, task: &Stored<Task>) 
         return Ok(());
     }
     let envelope = Envelope::new(id, change.now()).with_metadata(left.metadata.clone());
-    let artifact = publish(change, task, envelope, (kind, &left.mime_type));
+    let artifact = publish(change, task, envelope, (kind, &left.mime_type), sha256);
     change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact, content))
 }
 
-/// Publishes an artifact of `task`, of some kind and media type, whose bytes are made from its state.
+/// Publishes an artifact of `task`, of some kind and media type, whose bytes are made from its state; `sha256` is their hash,
+/// where it is known. Of what is confidential it is not told: something short could be found from it.
 pub(crate) fn publish(
     change: &mut SessionChange,
     task: &Stored<Task>,
     envelope: Envelope<ArtifactId>,
     (kind, mime_type): (ArtifactKind, &str),
+    sha256: Option<Sha256Hex>,
 ) -> Artifact {
     let of = &task.kept.resource;
+    let is_confidential = task.kept.own.is_confidential;
     let artifact = Artifact {
         envelope,
         kind,
         mime_type: mime_type.to_owned(),
         uri: None,
-        visibility: if task.kept.own.is_confidential { PartVisibility::Internal } else { PartVisibility::Public },
-        sha256: None,
+        visibility: if is_confidential { PartVisibility::Internal } else { PartVisibility::Public },
+        sha256: sha256.filter(|_| !is_confidential),
         workspace_id: Some(of.workspace_id.clone()),
         session_id: Some(of.session_id.clone()),
         task_id: Some(of.envelope.id.clone()),

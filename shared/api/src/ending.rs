@@ -6,7 +6,7 @@ use dormouse_ports::{FailureRecord, Map, SHORTFALL, Shortfall};
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::MessageId;
 use dormouse_protocol::resource::{
-    Artifact, ArtifactKind, Failure, Message, Outcome, OutcomeStatus, Part, Role, Task, TaskStatus,
+    Artifact, ArtifactKind, Failure, Message, Outcome, OutcomeStatus, Part, Role, Sha256Hex, Task, TaskStatus,
 };
 use dormouse_protocol::{Envelope, ProtocolError};
 use dormouse_receipts::canonical;
@@ -98,8 +98,8 @@ pub(crate) fn end(
             let summary = outcome.messages.last().and_then(text_of).or_else(|| printed_by_action(reached));
             outcome.summary = summary.unwrap_or_else(|| "The task completed.".to_owned());
             if let Some(state) = state {
-                outcome.artifacts.push(final_state(change, task));
                 content = hash_of(task, change, state);
+                outcome.artifacts.push(final_state(change, task, content.as_deref()));
             }
             match shortfall_of(reached) {
                 Some(failure) => {
@@ -201,10 +201,12 @@ pub(crate) fn say(
     change.append_message(NewMessage { message, heard: true }, Draft::message_appended)
 }
 
-/// Publishes the final state of `task` as an artifact. The outcome holds all that is stored of it.
-fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Artifact {
+/// Publishes the final state of `task` as an artifact, with the `hash` that a receipt tells of it. The outcome holds all that is
+/// stored of it.
+fn final_state(change: &mut SessionChange, task: &Stored<Task>, hash: Option<&str>) -> Artifact {
     let envelope = Envelope::new(ids::of(&task.kept.resource.envelope.id), change.now());
-    publish(change, task, envelope, (ArtifactKind::Dataset, "application/json"))
+    let sha256 = hash.and_then(|hash| Sha256Hex::parse(hash.strip_prefix("sha256:")?));
+    publish(change, task, envelope, (ArtifactKind::Dataset, "application/json"), sha256)
 }
 
 /// Failure as clients see it; its code is the category of the harness.

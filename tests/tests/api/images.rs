@@ -111,6 +111,7 @@ async fn a_model_sees_the_picture_of_a_tool_in_this_run_and_the_next_and_clients
     let artifacts = world.get(&format!("/v1/artifacts?task_id={}", text(&task["id"]))).await;
     let image = artifacts["data"].as_array().unwrap().iter().find(|one| one["kind"] == "image").unwrap().clone();
     assert_eq!((&image["mime_type"], &image["metadata"]["bytes"]), (&json!("image/png"), &json!(PICTURE.len())));
+    assert_eq!(format!("sha256:{}", text(&image["sha256"])), dormouse_receipts::canonical::sha256(PICTURE));
     let path = format!("/v1/artifacts/{}/content", text(&image["id"]));
     let content = world.call(ada(), "GET", &path, &Value::Null, None).await;
     let bytes = PICTURE.to_vec();

@@ -190,6 +190,9 @@ async fn a_receipt_tells_what_was_recorded_and_nothing_that_looks_like_a_secret(
         .unwrap();
     let dormouse_api::CallAnswer::Bytes { bytes, .. } = content else { panic!("bytes") };
     assert_eq!(first["final_artifacts"][0]["sha256"], dormouse_receipts::canonical::sha256(&bytes));
+    let artifact = world.get(&format!("/v1/artifacts/{}", text(&first["final_artifacts"][0]["artifact_id"]))).await;
+    assert_eq!(first["final_artifacts"][0]["sha256"], format!("sha256:{}", text(&artifact["sha256"])));
+    assert_eq!(artifact["receipt_id"], first["receipt_id"]);
     let all = format!("{:?}{:?}", world.entries(session.rsplit('/').next().unwrap()).await, world.get(&path).await);
     assert!(!all.contains("planted"), "{all}");
 }
