@@ -36,6 +36,11 @@ impl SkillTools {
         (!skills.is_empty()).then_some(Self(skills))
     }
 
+    /// The names of its skills.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|skill| skill.name.as_str())
+    }
+
     fn named(&self, name: &str) -> Result<&SkillDefinition, ToolError> {
         self.0.iter().find(|skill| skill.name == name).map(|skill| &**skill).ok_or_else(|| {
             let guess = nearest(name, self.0.iter().map(|skill| skill.name.as_str()));

@@ -58,6 +58,19 @@ impl fmt::Debug for Outside {
 
 type GraphMaker = dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync;
 
+/// What an agent may use, as clients are told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentMeans {
+    /// The names by which its model calls tools, as far as they are known without asking a server for its list.
+    pub tools: Vec<String>,
+    /// Skills that it may read.
+    pub skills: Vec<String>,
+    /// Agents that it may hand a run over to, and those that it may ask.
+    pub agents: Vec<String>,
+    /// Reference to the model that it asks.
+    pub model: Option<String>,
+}
+
 /// A graph that clients can have work done by, and the description that they are given of it.
 #[derive(Clone)]
 pub struct Agent {
@@ -65,6 +78,7 @@ pub struct Agent {
     description: Option<String>,
     autonomy_tier: AutonomyTier,
     receipts: ReceiptPolicy,
+    means: Arc<AgentMeans>,
     is_internal: bool,
     is_hidden: bool,
 }
@@ -76,7 +90,8 @@ impl Agent {
         let receipts = ReceiptPolicy::Optional;
         let make = Arc::new(make);
         let autonomy_tier = AutonomyTier::ActAuto;
-        Self { make, description: None, autonomy_tier, receipts, is_internal: false, is_hidden: false }
+        let means = Arc::default();
+        Self { make, description: None, autonomy_tier, receipts, means, is_internal: false, is_hidden: false }
     }
 
     /// An agent that works by the graph which `make` makes, and of which every use of bus and clock is recorded: the events
@@ -108,6 +123,12 @@ impl Agent {
         Self { autonomy_tier, ..self }
     }
 
+    /// The same, of which clients are told that it may use `means`.
+    #[must_use]
+    pub fn means(self, means: AgentMeans) -> Self {
+        Self { means: Arc::new(means), ..self }
+    }
+
     /// The same, which other agents ask and clients do not: it is no persona.
     #[must_use]
     pub fn internal(self) -> Self {
@@ -135,7 +156,8 @@ impl Agent {
             Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),
             None => PersonaSpec { autonomy_tier: self.autonomy_tier, ..PersonaSpec::undescribed(graph.name()) },
         };
-        let persona = PersonaSpec { hidden: self.is_hidden, ..persona.with_receipts(self.receipts) };
+        let persona = persona.with_receipts(self.receipts);
+        let persona = PersonaSpec { hidden: self.is_hidden, means: self.means.clone(), ..persona };
         Ok((graph, (!self.is_internal).then_some(persona)))
     }
 }

@@ -73,7 +73,8 @@ mod webhooks;
 mod workspaces;
 
 pub use agents::{
-    Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, NotKept, Outside, OwnAgents, WorkspaceAgents,
+    Agent, AgentMeans, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, NotKept, Outside, OwnAgents,
+    WorkspaceAgents,
 };
 pub use answers::{answer_payload, asks_person};
 pub use api::{Api, ApiParts};

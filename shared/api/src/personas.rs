@@ -4,6 +4,7 @@
 //! A persona that a tenant made promises how freely it acts. The promise is kept: where its graph acts more freely than
 //! its tier allows, it cannot be made, and a task for it is refused.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_engine::CompiledGraph;
@@ -16,12 +17,14 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
+use serde_json::Value;
 
-use crate::agents::{AgentSource, CatalogLine, NotKept, OwnAgents, WorkspaceAgents};
+use crate::agents::{AgentMeans, AgentSource, CatalogLine, NotKept, OwnAgents, WorkspaceAgents};
 use crate::api::{Api, Change, found, json};
 use crate::documents::Stored;
 use crate::refusal::{agents_away, check_length, check_line, internal, store};
-use crate::runtime::ToolInfo;
+use crate::runtime::{ToolInfo, tool_id};
+use crate::skills::read_id;
 use crate::{Actor, Call, CallAnswer};
 
 /// Characters of the longest name and version, and of the longest description, of a persona that a client makes.
@@ -39,8 +42,10 @@ pub struct PersonaSpec {
     pub description: String,
     /// Degree to which it acts without asking a person.
     pub autonomy_tier: AutonomyTier,
-    /// Tools that it may call.
+    /// Tools that it may call, with all that lists of tools tell of them.
     pub tools: Vec<ToolInfo>,
+    /// What it may use besides.
+    pub means: Arc<AgentMeans>,
     /// Policy for receipts of its tasks. Where it is optional, a server that can issue them does.
     pub receipts: ReceiptPolicy,
     /// True if no list shows it.
@@ -71,8 +76,9 @@ impl PersonaSpec {
     /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
         let receipts = ReceiptPolicy::Optional;
-        let (graph, description, tools) = (graph.into(), description.into(), Vec::new());
-        Self { graph, version: None, description, autonomy_tier, tools, receipts, hidden: false, at_home: false }
+        let (graph, description) = (graph.into(), description.into());
+        let (tools, means) = (Vec::new(), Arc::default());
+        Self { graph, version: None, description, autonomy_tier, tools, means, receipts, hidden: false, at_home: false }
     }
 
     /// The same by `version` of its graph.
@@ -103,8 +109,17 @@ impl PersonaSpec {
         PersonaId::new(format!("persona_{}", self.graph))
     }
 
+    /// The ids of its tools, each once, as lists of tools have them.
+    fn tool_ids(&self) -> Vec<String> {
+        let names = self.tools.iter().map(|tool| &tool.name).chain(&self.means.tools);
+        let ids: BTreeSet<String> = names.map(|name| tool_id(name).to_string()).collect();
+        ids.into_iter().collect()
+    }
+
     /// As clients see it. It comes with the server, so it is as old as time.
     fn persona(&self, graph: &CompiledGraph, issues: bool) -> Persona {
+        let means = &self.means;
+        let model = means.model.iter().map(|model| ("model".to_owned(), Value::from(model.as_str())));
         Persona {
             envelope: Envelope::new(self.persona_id(), Timestamp::UNIX_EPOCH),
             name: self.graph.clone(),
@@ -113,15 +128,15 @@ impl PersonaSpec {
             description: self.description.clone(),
             autonomy_tier: self.autonomy_tier,
             receipt_policy: if issues { self.receipts } else { ReceiptPolicy::Disabled },
-            tools: self.tools.iter().map(|tool| tool.name.clone()).collect(),
-            capabilities: Vec::new(),
+            tools: self.tool_ids(),
+            capabilities: means.skills.iter().map(|skill| read_id(skill).to_string()).collect(),
             triggers: Vec::new(),
             schedules: Vec::new(),
-            handoffs: Vec::new(),
+            handoffs: means.agents.clone(),
             context_packs: Vec::new(),
             evals: Vec::new(),
             owner: None,
-            model_policy: Map::new(),
+            model_policy: model.collect(),
             rollout_policy: Map::new(),
             quota_id: None,
         }

@@ -25,7 +25,7 @@ pub struct ToolInfo {
 impl ToolInfo {
     /// Its id: the name, with `_` for what would need an escape in an address.
     pub fn tool_id(&self) -> ToolId {
-        ToolId::new(format!("tool_{}", plain(&self.name)))
+        tool_id(&self.name)
     }
 
     fn tool(&self) -> Tool {
@@ -38,6 +38,11 @@ impl ToolInfo {
             output_schema: self.output_schema.clone(),
         }
     }
+}
+
+/// The id of the tool `name`.
+pub(crate) fn tool_id(name: &str) -> ToolId {
+    ToolId::new(format!("tool_{}", plain(name)))
 }
 
 /// `name`, with `_` for what would need an escape in an address.

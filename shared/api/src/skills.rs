@@ -51,9 +51,14 @@ impl Offer {
     fn id(&self) -> SkillId {
         match self {
             Self::Agent(spec) => spec.skill_id(),
-            Self::Read(line) => SkillId::new(format!("skill_{}.md", plain(&line.name))),
+            Self::Read(line) => read_id(&line.name),
         }
     }
+}
+
+/// The id of the skill `name` that agents read.
+pub(crate) fn read_id(name: &str) -> SkillId {
+    SkillId::new(format!("skill_{}.md", plain(name)))
 }
 
 /// The skill that agents read.

@@ -22,17 +22,20 @@ mod team;
 mod templates;
 mod tools;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_agent::SessionMemory;
 use dormouse_agent::graph::{
     AgentLimits, AgentParts, Colleagues, DeltaSink, EnvironmentPart, HookPart, ModelPart, ToolPart, graph,
 };
 use dormouse_agent::workspace::{AgentDefinition, AgentMode, Workspace};
-use dormouse_api::{Agent, Agents};
+use dormouse_agent::{SessionMemory, SkillTools};
+use dormouse_api::{Agent, AgentMeans, Agents};
 use dormouse_ports::{Clock, Fetch, IdSource, Secrets, Sign};
 use dormouse_protocol::resource::AutonomyTier;
+use futures::future::join_all;
+use offer::LISTED_WITHIN;
 
 pub use dormouse_ports::tool::ToolSources;
 pub use online::{Presence, PresenceKind, online};
@@ -119,12 +122,14 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
             Err(reason) => declared.left_out.push(format!("agent `{}` is left out: {reason}", agent.name)),
         }
     }
-    for parts in staff.with_colleagues(workspace) {
+    let staff = staff.with_colleagues(workspace);
+    let known = join_all(staff.iter().map(|parts| parts.known_tools(LISTED_WITHIN))).await;
+    for (parts, tools) in staff.into_iter().zip(known) {
         if parts.agent.mode != AgentMode::Subagent {
             declared.names.push(parts.name.clone());
         }
         declared.parts.push(parts.clone());
-        declared.agents = declared.agents.agent(made(workspace, parts));
+        declared.agents = declared.agents.agent(made(workspace, parts, tools));
     }
     declared
 }
@@ -171,7 +176,17 @@ fn parts_of(
     }
 }
 
-fn made(workspace: &Workspace, parts: AgentParts) -> Agent {
+/// What clients are told that the agent of `parts` may use, with `tools` that are known.
+fn means_of(workspace: &Workspace, parts: &AgentParts, tools: Vec<String>) -> AgentMeans {
+    let skills = SkillTools::of(workspace, &parts.agent);
+    let skills = skills.iter().flat_map(SkillTools::names).map(str::to_owned).collect();
+    let others = parts.colleagues.switch.iter().chain(&parts.colleagues.ask);
+    let agents: BTreeSet<String> = others.map(|other| other.name.clone()).collect();
+    AgentMeans { tools, skills, agents: agents.into_iter().collect(), model: Some(parts.model.reference.clone()) }
+}
+
+fn made(workspace: &Workspace, parts: AgentParts, tools: Vec<String>) -> Agent {
+    let means = means_of(workspace, &parts, tools);
     let definition = parts.agent.clone();
     let description = match definition.description.is_empty() {
         true => format!("The agent `{}`.", definition.name),
@@ -180,7 +195,7 @@ fn made(workspace: &Workspace, parts: AgentParts) -> Agent {
     let asks = definition.policy.approval.asks_for_any() || workspace.settings.approval.asks_for_any();
     let tier = if asks { AutonomyTier::ActWithApproval } else { AutonomyTier::ActAuto };
     let agent = Agent::new(move |outside| graph(team::placed(parts.clone(), outside)));
-    let agent = agent.description(description).autonomy(tier);
+    let agent = agent.description(description).autonomy(tier).means(means);
     let agent = if definition.hidden { agent.hidden() } else { agent };
     if definition.mode == AgentMode::Subagent { agent.internal() } else { agent }
 }

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use crate::Declared;
 
 /// The time that a source of tools has for its list, when that is only shown: less than a request may take.
-const LISTED_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is told of a workspace.
 #[derive(Debug, Default)]

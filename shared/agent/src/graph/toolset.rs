@@ -1,5 +1,6 @@
 //! The tools of an agent, by the names under which a model calls them.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +107,27 @@ impl AgentParts {
         let parts = self.clone().calling_others();
         let tools = Toolset::within(&parts, Some(limit)).await.tools;
         tools.into_iter().map(|(name, tool)| ToolSpec { name, ..tool.spec }).collect()
+    }
+}
+
+impl AgentParts {
+    /// The names by which models call the tools of its agent, as far as they are known without asking a server for its list;
+    /// no more is made of the tools, and none is warned of.
+    pub async fn known_tools(&self, limit: Duration) -> Vec<String> {
+        let parts = &self.clone().calling_others();
+        let asked = parts.tools.iter().filter(|part| part.source.lists_offline() && is_chosen(parts, part));
+        let listed = join_all(asked.map(|part| async move { (part, list_of(parts, part, Some(limit)).await.0) })).await;
+        let mut names = BTreeSet::new();
+        for (part, specs) in listed {
+            for spec in specs.unwrap_or_default() {
+                let name = prefixed(part, &spec.name);
+                let wire = wire_name(&name);
+                if is_exposed(parts, part, &name, &spec.name) && !takes_ours(part, &wire) {
+                    names.insert(wire);
+                }
+            }
+        }
+        names.into_iter().collect()
     }
 }
 
@@ -220,8 +242,7 @@ impl<'p> Toolset<'p> {
             return;
         }
         let wire = wire_name(&name);
-        let is_own = matches!(part.origin, ToolOrigin::Native | ToolOrigin::Skill | ToolOrigin::Agent);
-        if !is_own && is_reserved(&wire) {
+        if takes_ours(part, &wire) {
             let message = format!("`{name}` of `{}` has the name of a tool of Dormouse", part.name);
             tracing::warn!("{message}; it is left out: give its source a `tool_prefix`");
             self.missing.push((part.name.clone(), message));
@@ -409,6 +430,12 @@ fn told(tool: &str, reason: &str) -> String {
 pub(super) fn left_out_in(said: &str) -> Option<(String, String)> {
     let (tool, reason) = said.strip_prefix('`')?.split_once(LEFT_OUT)?;
     Some((tool.to_owned(), reason.to_owned()))
+}
+
+/// True if a tool of `part` would have the name `wire` of a tool of Dormouse.
+fn takes_ours(part: &ToolPart, wire: &str) -> bool {
+    let is_own = matches!(part.origin, ToolOrigin::Native | ToolOrigin::Skill | ToolOrigin::Agent);
+    !is_own && is_reserved(wire)
 }
 
 /// True if the agent selects the source.

@@ -49,6 +49,11 @@ async fn lists_show_the_tools_skills_and_agents_that_there_are_and_follow_the_fo
     assert_eq!(listed(&wire, "/v1/skills", "id").await, ["skill_assistant", "skill_review.md"]);
     assert_eq!(wire.get("/v1/skills/skill_review.md").await["description"], "How to review");
     assert_eq!(listed(&wire, "/v1/personas", "name").await, ["assistant"]);
+    let assistant = wire.get("/v1/personas/persona_assistant").await;
+    let tools = ["tool_Bash", "tool_Read", "tool_Skill", "tool_SubAgent", "tool_book", "tool_math_add"];
+    assert_eq!(assistant["tools"], json!(tools), "its own, by their ids");
+    assert_eq!((&assistant["handoffs"], &assistant["capabilities"]), (&json!(["helper"]), &json!(["skill_review.md"])));
+    assert!(assistant["model_policy"]["model"].is_string(), "{assistant}");
     assert_eq!(wire.get("/v1/personas/persona_ghost").await["name"], "ghost", "who knows its name may use it");
     assert_eq!(declared(&wire, "agent").await, (vec![json!("assistant")], vec![]));
     assert_eq!(declared(&wire, "subagent").await, (vec![json!("helper")], vec![]));
