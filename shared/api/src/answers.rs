@@ -731,12 +731,12 @@ mod tests {
         };
         let children =
             json!([child("task_2", "asked", false), child("task_3", "other", false), child("task_4", "asked", true)]);
-        paused.state = Map::from_iter([("dormouse_children".to_owned(), children)]);
+        paused.state = Map::from_iter([("dormouse_children".to_owned(), children)]).into();
         let yes = said(vec![Part::json(json!({ "approved": true }))]);
         let refusal = answer_payload(&paused, TaskMessageKind::ToolConfirmation, &yes, "ada").unwrap_err().to_string();
         assert!(refusal.contains("the outcome of `SubAgent`"), "{refusal}");
         assert!(refusal.ends_with("`dormouse approve task_2`"), "{refusal}");
-        paused.state.clear();
+        paused.state = Map::new().into();
         let refusal = answer_payload(&paused, TaskMessageKind::ToolConfirmation, &yes, "ada").unwrap_err().to_string();
         assert!(refusal.contains("`dormouse answer task_1"), "{refusal}");
     }
