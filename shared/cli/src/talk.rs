@@ -4,6 +4,7 @@ mod ask;
 mod chat;
 mod client;
 mod follow;
+mod followed;
 mod questions;
 mod said;
 mod screen;

@@ -25,6 +25,7 @@ use self::events::progress_of;
 use self::resume::last_session;
 use super::ask::ServerArgs;
 use super::client::Client;
+use super::followed::FollowedFile;
 use super::questions::{Questions, TerminalAsker};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, Typed};
 use super::{TalkError, TalkOutcome, open_session};
@@ -133,7 +134,8 @@ async fn converse(
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
     let (failed, elsewhere, agents) = (RefCell::default(), RefCell::default(), RefCell::default());
     let (name, shown) = (agent.to_owned(), screen.clone());
-    let mut talk = ChatSession { client, session, agent: name, screen: shown, failed, elsewhere, agents };
+    let followed = FollowedFile::of(data, agent);
+    let mut talk = ChatSession { client, session, agent: name, screen: shown, followed, failed, elsewhere, agents };
     let mut sent = talk.resume(&mut person).await?;
     let mut outcome = TalkOutcome::Fine;
     while let Sent::Ended(ended) = sent {
@@ -200,6 +202,7 @@ struct ChatSession {
     session: String,
     agent: String,
     screen: Arc<Screen>,
+    followed: FollowedFile,
     /// The tools of calls that have failed and whose results were not told, by the ids of the calls.
     failed: RefCell<BTreeMap<String, String>>,
     /// What the task that is followed waits for elsewhere.

@@ -1,10 +1,11 @@
 //! What a terminal was left with is taken up by the next one.
 
+use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use dormouse_local::ScriptedTurn;
 
-use super::world::Assistant;
+use super::world::{Assistant, eventually};
 use super::{Terminal, rooms};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,6 +30,39 @@ async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
         let said = again.shows(&["book completed", "The office says:"]);
         assert!(said.find("book completed") < said.find("The office says:"), "one after the other: {said}");
         again.leave();
+    });
+    assert_eq!(rooms(&assistant), ["blue"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_it_behind_a_closed_terminal_is_shown_by_the_next_one() {
+    let assistant = Assistant::hired().await;
+    let mut terminal = tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book blue");
+        terminal.shows(&["[s]top the run"]);
+        // It is closed in the midst of that, and has the time to end the run.
+        assistant.thinks.store(1000, Ordering::SeqCst);
+        terminal.say("y");
+        terminal
+    });
+    eventually("the room is booked", || !rooms(&assistant).is_empty()).await;
+    tokio::task::block_in_place(|| {
+        let closed = Command::new("kill").args(["-HUP", &terminal.child.id().to_string()]).status();
+        assert!(closed.expect("kill runs").success());
+        assert!(terminal.child.wait().expect("it ends").success());
+
+        assistant.thinks.store(0, Ordering::SeqCst);
+        let mut again = Terminal::open(&assistant, &[]);
+        let told = again.shows(&["while this conversation was closed", "book completed", "The office says:", "\n> "]);
+        assert!(!told.contains("May `assistant` call"), "that was answered: {told}");
+        again.leave();
+
+        let mut third = Terminal::open(&assistant, &[]);
+        let told = third.shows(&["\n> "]);
+        assert!(!told.contains("The office says:"), "it was shown: {told}");
+        third.leave();
     });
     assert_eq!(rooms(&assistant), ["blue"]);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use dormouse_protocol::resource::Task;
-use dormouse_protocol::{Event, Map};
+use dormouse_protocol::{Event, EventKind, Map};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,7 +12,8 @@ use super::elsewhere::{asks_nobody, waits_elsewhere, waits_for_agents};
 use super::events::{AGENT_ASKED, told};
 use super::{ChatSession, Person, Sent};
 use crate::talk::client::Client;
-use crate::talk::screen::ToldSteps;
+use crate::talk::followed::ShownSoFar;
+use crate::talk::screen::{DIM, PLAIN, ToldSteps};
 use crate::talk::{TalkError, TalkOutcome};
 
 /// The most events of a task that are read at once.
@@ -70,6 +71,9 @@ impl ChatSession {
     /// Asks again what the conversation was left with, and sees it through.
     pub(super) async fn resume(&mut self, person: &mut Person) -> Result<Sent, TalkError> {
         let tasks: Value = self.client.read(&format!("/v1/tasks?session_id={}", self.session)).await?;
+        if let Some(shown) = self.followed.left().filter(|shown| has_ended(&tasks, &shown.task)) {
+            self.show_end(shown).await?;
+        }
         let mut open = Vec::new();
         for task in unended(&tasks) {
             let left = self.left_off(task.envelope.id.as_str()).await?;
@@ -103,15 +107,59 @@ impl ChatSession {
     /// Where the task `id` is, as its events tell.
     pub(super) async fn left_off(&self, id: &str) -> Result<LeftOff, TalkError> {
         let mut left = LeftOff::default();
+        self.each_event(id, None, |event| left.take(event)).await?;
+        Ok(left)
+    }
+
+    /// Tells `take` the events of the task `id` behind `after` that there are, in their order.
+    async fn each_event(
+        &self,
+        id: &str,
+        mut after: Option<String>,
+        mut take: impl FnMut(&Value),
+    ) -> Result<(), TalkError> {
         loop {
-            let cursor = left.after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
+            let cursor = after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
             let page: Value = self.client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
-            page["data"].as_array().into_iter().flatten().for_each(|event| left.take(event));
+            for event in page["data"].as_array().into_iter().flatten() {
+                take(event);
+                after = event["id"].as_str().map(str::to_owned).or(after);
+            }
             if page["page"]["has_more"] != true {
-                return Ok(left);
+                return Ok(());
             }
         }
     }
+
+    /// Shows what came of a task that has ended while nobody saw it: behind a terminal that was closed, or because it was answered
+    /// elsewhere. What it asked on the way needs no answer any more.
+    async fn show_end(&self, ShownSoFar { task, after }: ShownSoFar) -> Result<(), TalkError> {
+        self.screen.line(&format!("{DIM}· this came of it while this conversation was closed{PLAIN}"));
+        self.screen.follow(&task, ToldSteps::default());
+        let show = |event: &Value| {
+            if let Ok(event) = Event::deserialize(event) {
+                self.show(&event);
+                if event.event == EventKind::TaskCanceled {
+                    self.screen.line("it was canceled");
+                }
+            }
+        };
+        match self.each_event(&task, after, show).await {
+            // Its events are there no longer.
+            Err(error) if !error.is_nowhere() => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        self.agents.borrow_mut().clear();
+        self.followed.end()?;
+        Ok(())
+    }
+}
+
+/// True if the task `id` is in the list `tasks` and has ended.
+fn has_ended(tasks: &Value, id: &str) -> bool {
+    let mut listed = tasks["data"].as_array().into_iter().flatten();
+    let found = listed.find(|task| task["id"] == id);
+    found.and_then(|task| Task::deserialize(task).ok()).is_some_and(|task| task.status.is_terminal())
 }
 
 /// The tasks of the list `tasks` that have not ended, the oldest first: what waits in the queue of a session comes behind what

@@ -47,12 +47,22 @@ impl ChatSession {
         self.attend(task.envelope.id.as_str(), LeftOff::default(), person).await
     }
 
-    /// Shows what comes of `task` behind where it was `left`, answers what it asked there and what it asks meanwhile.
+    /// Sees `task` through, and notes for the next terminal that this one does.
     pub(super) async fn attend(&self, task: &str, left: LeftOff, person: &mut Person) -> Result<Sent, TalkError> {
+        let sent = self.see_through(task, left, person).await?;
+        if let Sent::Ended(_) = sent {
+            self.followed.end()?;
+        }
+        Ok(sent)
+    }
+
+    /// Shows what comes of `task` behind where it was `left`, answers what it asked there and what it asks meanwhile.
+    async fn see_through(&self, task: &str, left: LeftOff, person: &mut Person) -> Result<Sent, TalkError> {
         let LeftOff { mut after, mut asked, told, agents, has_ended: _ } = left;
         self.screen.follow(task, told);
         *self.agents.borrow_mut() = agents;
         loop {
+            self.followed.begin(task, after.as_deref())?;
             let request = match asked.take() {
                 Some(request) => request,
                 None => match self.watch(task, &mut after, person).await? {
