@@ -159,7 +159,12 @@ pub(super) fn missing_in(payload: &Map) -> impl Iterator<Item = String> {
     let missing = payload.get("missing").and_then(Value::as_array).into_iter().flatten();
     missing.map(|one| {
         let text = |name: &str| plain(one[name].as_str().unwrap_or_default());
-        format!("! the tools of `{}` are missing: {}", text("source"), text("reason"))
+        let (source, reason) = (text("source"), text("reason"));
+        // What says itself what it is about, as a name that no tool has, is no server with tools.
+        match reason.starts_with(&format!("`{source}`")) {
+            true => format!("! {reason}"),
+            false => format!("! the tools of `{source}` are missing: {reason}"),
+        }
     })
 }
 
@@ -216,6 +221,16 @@ mod tests {
             { "type": "tool_result", "tool_call_id": "action-1", "output": "deployed\nto dev\n", "status": "ok" },
             { "type": "tool_result", "tool_call_id": "call_1", "output": "for the model", "status": "ok" } ] });
         assert_eq!(printed_by_action(parts.as_object().expect("an object")), "deployed\nto dev");
+    }
+
+    #[test]
+    fn a_server_without_tools_is_told_apart_from_a_name_that_no_tool_has() {
+        let missing = json!({ "missing": [
+            { "source": "parcels", "reason": "it closed the connection" },
+            { "source": "trakc", "reason": "`trakc` of the policy is no tool: did you mean `track`?" } ] });
+        let told: Vec<String> = missing_in(missing.as_object().expect("an object")).collect();
+        let server = "! the tools of `parcels` are missing: it closed the connection";
+        assert_eq!(told, [server, "! `trakc` of the policy is no tool: did you mean `track`?"]);
     }
 
     #[test]
