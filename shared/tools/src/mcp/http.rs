@@ -314,6 +314,10 @@ impl StreamableHttpClient for FetchClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Posted, HttpFault> {
+        if session_id.is_some() && !self.0.listen {
+            // The SDK begins to listen behind the first words in a session, and lets calls go before it does.
+            self.0.standing.calls.expected();
+        }
         let sent =
             SentRequest::new(Method::Post, &headers, self.limits()).with("mcp-session-id", session_id.as_deref());
         let response = self.send(SentRequest { body: serde_json::to_vec(&message)?, ..sent }).await?;

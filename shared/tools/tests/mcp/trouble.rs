@@ -1,7 +1,7 @@
 //! What goes wrong: a server that is down, hangs, dies, lies, forgets, is none, or wants to know who asks.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -426,8 +426,11 @@ async fn asks_aside() {
         async { Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_millis(50))) }
     };
     let asking = streams.clone();
+    let forgotten = Arc::new(AtomicBool::new(false));
+    let forgetting = forgotten.clone();
     let handle = move |body: String| {
-        let open = asking.lock().expect("a lock").iter().find(|sender| !sender.is_closed()).cloned();
+        let open = asking.lock().expect("a lock").iter().rev().find(|sender| !sender.is_closed()).cloned();
+        let forgetting = forgetting.clone();
         async move {
             let request: Value = serde_json::from_str(&body).unwrap_or_default();
             let answer = |result: Value| {
@@ -443,6 +446,7 @@ async fn asks_aside() {
                     let tool = json!({ "name": "a", "inputSchema": {}, "annotations": { "readOnlyHint": true } });
                     answer(json!({ "tools": [tool] }))
                 }
+                Some("tools/call") if forgetting.swap(false, Ordering::SeqCst) => StatusCode::NOT_FOUND.into_response(),
                 Some("tools/call") => {
                     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
                     let params = json!({ "message": "Who?", "requestedSchema": schema });
@@ -471,6 +475,10 @@ async fn asks_aside() {
         crate::world::until("the stream goes", is_over).await;
         assert_eq!(streams.lock().expect("a lock").len(), calls);
     }
+    // The call begins another conversation, in which nobody listens yet.
+    forgotten.store(true, Ordering::SeqCst);
+    let reply = server.call(&call("a", json!({}))).await;
+    assert!(matches!(&reply, Ok(ToolReply::InputRequired(asked)) if asked.message == "Who?"), "{reply:?}");
 }
 
 async fn no_list() {

@@ -96,6 +96,17 @@ impl CallStream {
         call
     }
 
+    /// A conversation has begun in which somebody will hear the server: a call waits for that from now on.
+    pub(super) fn expected(&self) {
+        self.0.hearing.send_if_modified(|hearing| {
+            let is_absent = *hearing == Hearing::Absent;
+            if is_absent {
+                *hearing = Hearing::Waiting;
+            }
+            is_absent
+        });
+    }
+
     /// What the server says of itself while calls are under way. It does not end: between them, and where the server has no
     /// such stream, nothing comes.
     pub(super) fn events(
@@ -210,6 +221,23 @@ mod tests {
         assert!(waited >= PATIENCE, "{waited:?}");
         drop(stream.begin().await);
         assert_eq!(began.elapsed(), waited, "it is not waited for any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_call_of_a_conversation_waits_although_nobody_listens_yet() {
+        let stream = CallStream::default();
+        stream.expected();
+        let began = tokio::time::Instant::now();
+        let listens = async {
+            sleep(SOON).await;
+            stream.0.hearing.send_replace(Hearing::Open(1));
+        };
+        let (call, ()) = future::join(stream.begin(), listens).await;
+        let waited = began.elapsed();
+        assert!((SOON..PATIENCE).contains(&waited), "{waited:?}");
+        stream.expected();
+        drop(call);
+        assert_eq!(*stream.0.hearing.borrow(), Hearing::Open(1), "what is known stays so");
     }
 
     #[test]
