@@ -180,8 +180,10 @@ fn parts_of(
 fn means_of(workspace: &Workspace, parts: &AgentParts, tools: Vec<String>) -> AgentMeans {
     let skills = SkillTools::of(workspace, &parts.agent);
     let skills = skills.iter().flat_map(SkillTools::names).map(str::to_owned).collect();
-    let others = parts.colleagues.switch.iter().chain(&parts.colleagues.ask);
-    let agents: BTreeSet<String> = others.map(|other| other.name.clone()).collect();
+    // Who is in no list is not told of here either.
+    let is_hidden = |name: &str| workspace.agents.get(name).is_some_and(|agent| agent.hidden);
+    let others = parts.colleagues.switch.iter().chain(&parts.colleagues.ask).map(|other| other.name.clone());
+    let agents: BTreeSet<String> = others.filter(|name| !is_hidden(name)).collect();
     AgentMeans { tools, skills, agents: agents.into_iter().collect(), model: Some(parts.model.reference.clone()) }
 }
 

@@ -386,6 +386,22 @@ fn bundle_with(files: &[(&str, &str)]) -> Bundle {
 }
 
 #[tokio::test]
+async fn a_persona_names_nobody_who_is_hidden_among_those_that_its_agent_may_ask() {
+    let agent = |matter: &str| format!("---\ndescription: Works\nmodel: workspace/m\n{matter}\n---\nYou work.\n");
+    let lead = agent("subagents: [scout, ghost]");
+    let (scout, ghost) = (agent("mode: subagent"), agent("mode: subagent\nhidden: true"));
+    let world = World::new();
+    world.publish_bundle(&bundle_with(&[
+        (".openharness/agents/lead.md", lead.as_str()),
+        (".openharness/agents/scout.md", scout.as_str()),
+        (".openharness/agents/ghost.md", ghost.as_str()),
+    ]));
+    let personas = world.sandbox().agents.personas().await.expect("personas");
+    let lead = personas.iter().find(|spec| spec.graph == "lead").expect("its persona");
+    assert_eq!(lead.means.agents, ["scout"]);
+}
+
+#[tokio::test]
 async fn a_served_folder_only_talks_where_its_settings_say_so_and_can_be_read() {
     for (settings, only_talks) in [("kind: chat\n", true), ("kind: Chat\n", false), ("kind: chat\nkinds: x\n", true)] {
         let world = World::new();
