@@ -11,7 +11,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_ports::{Document, InvocationId, InvocationRecord, InvocationStatus, Invocations, PausedInvocation};
+use dormouse_ports::{
+    Document, InvocationId, InvocationRecord, InvocationStatus, Invocations, PausedInvocation, StoreError,
+};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
@@ -152,7 +154,15 @@ impl PermissionRequests {
             let ids: Vec<InvocationId> = some.iter().map(|(_, task)| invocation_of(task)).collect();
             let loaded = self.invocations.load_pauses(&ids).await.map_err(store)?;
             for ((place, task), record) in some.iter().zip(loaded) {
-                let paused = record.map_err(store)?.and_then(pause_in);
+                let paused = match record {
+                    // It hides no request of another run; lists of what sleeps have it.
+                    Err(StoreError::Corrupt(reason)) => {
+                        let task_id = &task.kept.resource.envelope.id;
+                        tracing::error!(%task_id, reason, "a list of requests leaves out a run that cannot be read");
+                        None
+                    }
+                    record => record.map_err(store)?.and_then(pause_in),
+                };
                 if let (Some(slot), Some(paused)) = (requests.get_mut(*place), paused) {
                     *slot = Some(request_for(&task.kept.resource, &paused));
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_api::CallAnswer;
 use dormouse_ports::{Clock, Document, DocumentKey, DocumentWrite, DocumentWrites, Records};
 use dormouse_testkit::MemoryStore;
@@ -433,6 +434,26 @@ async fn what_waits_is_read_together_and_only_for_who_asks_for_it() {
     let listed = listed.await;
     embedded.stop().await.unwrap();
     assert_eq!(listed, [(waiting, 4), (0, 0)], "one by one each session is read, and no pause");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_cannot_be_read_hides_no_request_of_another() {
+    let (embedded, store, _) = metered().await;
+    let world = World::on(store.clone(), store, None);
+    let listed = world.while_time_passes(async {
+        let (_, damaged, _) = asking(&world).await;
+        let (_, _, sound) = asking(&world).await;
+        let value = |text: &str| AttributeValue::S(text.to_owned());
+        let update =
+            embedded.client().update_item().table_name("dormouse").condition_expression("attribute_exists(pk)");
+        let update = update.key("pk", value(&format!("INVOCATION#{damaged}"))).key("sk", value("PAUSED"));
+        let update = update.update_expression("SET phase = :phase");
+        update.expression_attribute_values(":phase", value("dreaming")).send().await.unwrap();
+        (world.get("/v1/permission-requests?status=pending").await, sound)
+    });
+    let (list, sound) = listed.await;
+    embedded.stop().await.unwrap();
+    assert_eq!(ids(&list), [text(&sound["id"])], "{list}");
 }
 
 #[tokio::test]
