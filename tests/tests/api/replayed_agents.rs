@@ -335,9 +335,13 @@ async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_sum
 
 #[tokio::test]
 async fn a_run_whose_conversation_was_refused_as_too_long_is_replayed_with_the_refusal_and_the_summary() {
-    let model = ScriptedModel::new(|request| {
+    let summaries = AtomicUsize::new(0);
+    let model = ScriptedModel::new(move |request| {
         if json!(request.messages.first()).to_string().contains("You write the summary") {
-            return Ok(answers("it was looked at"));
+            return match summaries.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down")),
+                _ => Ok(answers("it was looked at")),
+            };
         }
         if json!(request.messages).to_string().len() > 5_000 {
             let mut error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
@@ -360,11 +364,14 @@ async fn a_run_whose_conversation_was_refused_as_too_long_is_replayed_with_the_r
     });
     let (world, session) = world(&[("helper", helper)]).await;
     let task = run(&world, &session, "look").await;
+    let task = at_end(&world, task).await;
     let told = events(&world, &path_of(&task)).await;
-    let refused = told.iter().filter(|event| event["event"] == "vendor.dormouse.answer_lost").count();
-    assert!(refused >= 1, "{told:#?}");
+    let count = |kind: &str| told.iter().filter(|event| event["event"] == kind).count();
+    let (refused, kept) = (count("vendor.dormouse.answer_lost"), count("vendor.dormouse.context_kept"));
+    assert!(refused >= 2 && kept == 1, "it rested once: {told:#?}");
     let used = receipt(&world, &task).await["autonomy_budget"]["consumed"].clone();
-    assert_eq!(used["input_tokens"], json!(100 * (outside.0.calls() - refused)), "a refusal costs nothing");
+    let paid = outside.0.calls() - refused - kept;
+    assert_eq!(used["input_tokens"], json!(100 * paid), "a refusal costs nothing");
     ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
 }
 

@@ -94,6 +94,8 @@ pub(crate) enum Compacted {
         usage: RunUsage,
         /// What hooks said behind it, for the next request to the model.
         context: Vec<String>,
+        /// True if the model could not be asked, and may be later.
+        may_pass: bool,
     },
     /// There is none: a hook ends the run.
     Stopped {
@@ -110,7 +112,7 @@ impl Compacted {
         let noting = |usage: RunUsage, summary_from| RunUsage { summary_from, ..usage };
         match self {
             Self::Yes { update, usage, context } => Self::Yes { update, usage: noting(usage, None), context },
-            Self::No { usage, context } => Self::No { usage: noting(usage, Some(from)), context },
+            Self::No { usage, context, may_pass } => Self::No { usage: noting(usage, Some(from)), context, may_pass },
             Self::Stopped { reason, usage } => Self::Stopped { reason, usage },
         }
     }
@@ -129,7 +131,7 @@ struct SummaryCall {
 /// Records why a conversation stays as it is.
 fn kept(trigger: &str, reason: &str, usage: RunUsage) -> Result<Option<Compacted>, NodeError> {
     kept_for(trigger, reason, None)?;
-    Ok(Some(Compacted::No { usage, context: Vec::new() }))
+    Ok(Some(Compacted::No { usage, context: Vec::new(), may_pass: false }))
 }
 
 /// Records the same, also behind a `call` of the model for a summary.
@@ -383,8 +385,9 @@ async fn compact(
     let response = match answer {
         Ok(response) => response,
         Err(error) => {
-            let usage = used.and(Usage::default(), 0.0, duration_ms);
-            return kept(trigger, &format!("{NOT_ASKED}{error}"), usage);
+            kept_for(trigger, &format!("{NOT_ASKED}{error}"), None)?;
+            let (usage, may_pass) = (used.and(Usage::default(), 0.0, duration_ms), error.is_transient());
+            return Ok(Some(Compacted::No { usage, context: Vec::new(), may_pass }));
         }
     };
     let said = response.message.content.as_text();
@@ -393,7 +396,7 @@ async fn compact(
         let (model, usage) = (parts.model.provider.identity(), response.usage);
         kept_for(trigger, flaw, Some(SummaryCall { model, usage, cost, duration_ms, refused: None }))?;
         let usage = used.and(usage, cost, duration_ms);
-        return Ok(Some(Compacted::No { usage, context: Vec::new() }));
+        return Ok(Some(Compacted::No { usage, context: Vec::new(), may_pass: false }));
     }
     let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
@@ -405,7 +408,7 @@ async fn compact(
         kept_for(trigger, reason, Some(SummaryCall { model, usage: used, cost, duration_ms, refused }))?;
         return Ok(Some(match verdict.stop {
             Some(reason) => Compacted::Stopped { reason, usage },
-            None => Compacted::No { usage, context: verdict.context },
+            None => Compacted::No { usage, context: verdict.context, may_pass: false },
         }));
     }
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);

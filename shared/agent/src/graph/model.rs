@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::{
-    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, Response, RetryPolicy,
-    Usage,
+    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError, Response,
+    RetryPolicy, Usage,
 };
 use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map, Shortfall};
 use futures::future::{Either, select};
@@ -102,7 +102,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
                 let update = update.then(told).then(AgentRun::usage.set(usage)).then(AgentRun::rest.set(None));
                 return Ok(update.then(identity(parts)));
             }
-            Some(Compacted::No { usage, context }) => {
+            Some(Compacted::No { usage, context, .. }) => {
                 run.usage = usage;
                 run.hook_context = gates::told_also(run.hook_context, context);
                 // What it cost is known before the next call. A rest keeps what it was for till the model is asked.
@@ -243,6 +243,12 @@ async fn without_answer(
             Some(Compacted::Stopped { reason, usage }) => {
                 run.usage = usage;
                 return stopped(parts, run, &reason).await;
+            }
+            // The summary may be had later: the run rests, as it does where its model is away.
+            Some(Compacted::No { usage, may_pass: true, .. }) => {
+                run.usage = usage;
+                let error = ModelError { may_pass: Some(true), ..error };
+                return rest(parts, &run, &error, ModelRest { jobs, ..ModelRest::default() }).await;
             }
             // It fails, as it would without a summary.
             Some(Compacted::No { .. }) | None => {}

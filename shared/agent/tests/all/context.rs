@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::TestBed;
@@ -170,6 +171,34 @@ fn a_conversation_that_no_summary_makes_shorter_fails_as_its_provider_says() {
         let refused = unsaid(&model).try_start("helper", json!({ "messages": messages })).expect_err("it is too long");
         assert!(refused.message.contains("the conversation is too long"), "{refused:?}");
         assert_eq!(model.calls() - before, asked);
+    }
+}
+
+#[test]
+fn a_summary_that_cannot_be_had_at_the_moment_is_asked_for_again_where_the_conversation_is_refused() {
+    for (busy, asked) in [(1, 5), (usize::MAX, 14)] {
+        let tries = AtomicUsize::new(0);
+        let model = ScriptedModel::new(move |request| match (asks_for_summary(request), size(request) > 1_500) {
+            (true, _) if tries.fetch_add(1, Ordering::Relaxed) < busy => {
+                Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down"))
+            }
+            (true, _) => Ok(says("it was looked at")),
+            (false, true) => Err(too_long()),
+            (false, false) => Ok(says("done")),
+        });
+        let said = [("user", "x".repeat(8_000)), ("assistant", "x".repeat(8_000)), ("user", "And now?".to_owned())];
+        let messages: Vec<Value> = said.iter().map(|(role, said)| json!({ "role": role, "content": said })).collect();
+        let mut bed = unsaid(&model);
+        let run = bed.start("helper", json!({ "messages": messages }));
+        assert!(bed.status(&run).is_asleep(), "it rests");
+        bed.pass(Duration::from_secs(3_600));
+        let status = bed.status(&run);
+        assert_eq!(model.calls(), asked, "{status:?}");
+        if busy == 1 {
+            assert_eq!(status.completed()["reason"], "completed");
+        } else {
+            assert!(format!("{status:?}").contains("the conversation is too long"), "{status:?}");
+        }
     }
 }
 
