@@ -19,6 +19,9 @@ pub(crate) const USED_UP: &str = "; the account at the provider needs money befo
 pub(crate) const TOO_LONG: &str = "; the conversation is too long for the model: that of an agent becomes shorter with `/compact`, \
     and does so by itself in time where the model says how many tokens it takes (`metadata.context_window`)";
 
+/// Codes of a request that is too long: of its tokens, and of its bytes, which is Anthropic's.
+const OF_LENGTH: [&str; 2] = ["context_length_exceeded", "request_too_large"];
+
 /// The error for a request that got no answer, or not all of it.
 pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
     let category = match error {
@@ -63,7 +66,8 @@ pub(crate) fn of_answer(
     let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
     let status = answer.status;
     let is_refused = refusal.category == ModelErrorCategory::InvalidRequest;
-    let too_long = is_refused && (is_too_long(&words) || has_code(answer.body, "context_length_exceeded"));
+    let has_code_of_length = || OF_LENGTH.iter().any(|code| has_code(answer.body, code));
+    let too_long = is_refused && (is_too_long(&words) || has_code_of_length());
     let advice = match is_used_up(answer.body) {
         true => USED_UP,
         false if too_long => TOO_LONG,
@@ -74,7 +78,8 @@ pub(crate) fn of_answer(
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;
-    error.too_long = too_long;
+    // Waiting does not help, and less of the conversation does.
+    error.too_long = too_long || is_over_limit(status, &words);
     if is_used_up(answer.body) || is_over_limit(status, &words) {
         error.may_pass = Some(false);
     } else if ModelError::tells_of_miscall(answer.body) {
@@ -101,7 +106,7 @@ fn is_over_limit(status: u16, words: &str) -> bool {
 
 /// True if `words` complain about the length of a conversation.
 fn is_too_long(words: &str) -> bool {
-    const SIGNS: [&str; 8] = [
+    const SIGNS: [&str; 9] = [
         "context length",
         "context window",
         "context size",
@@ -110,6 +115,8 @@ fn is_too_long(words: &str) -> bool {
         "maximum prompt length",
         "input is too long",
         "maximum number of tokens allowed",
+        // Groq's, of more tokens than its limit per minute.
+        "request too large for model",
     ];
     let words = words.to_ascii_lowercase();
     SIGNS.iter().any(|sign| words.contains(sign))

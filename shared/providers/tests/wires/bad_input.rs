@@ -28,6 +28,9 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (400, error("maximum context length is 8192 tokens", ""), Category::InvalidRequest, "`/compact`"),
         (400, error("Please reduce it.", "context_length_exceeded"), Category::InvalidRequest, "`/compact`"),
         (413, error("Prompt is too long", ""), Category::InvalidRequest, "`metadata.context_window`"),
+        (413, error("Request too large for model `m-1`: Limit 6000", ""), Category::InvalidRequest, "`/compact`"),
+        (413, error("It exceeds the maximum size", "request_too_large"), Category::InvalidRequest, "`/compact`"),
+        (429, error("Request too large for m-1: Limit 30000", ""), Category::RateLimit, "Request too large"),
         (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
         (498, error("no capacity", "capacity_exceeded"), Category::Unavailable, "no capacity"),
         (500, error("oops", ""), Category::Unavailable, "oops"),
@@ -41,7 +44,8 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("refused");
         assert_eq!((refused.category, refused.status), (category, Some(status)), "{status} {body}: {refused}");
         assert!(refused.message.contains(words), "{refused}");
-        assert_eq!(refused.too_long, words == "`/compact`" || words == "`metadata.context_window`", "{refused}");
+        let of_length = ["`/compact`", "`metadata.context_window`", "Request too large"];
+        assert_eq!(refused.too_long, of_length.contains(&words), "{refused}");
         assert!(!format!("{refused:?}").contains("hush"), "a key in an error: {refused:?}");
     }
 }
