@@ -380,7 +380,8 @@ async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed
     type Answers = fn() -> Result<Response, ModelError>;
     let refused: Answers = || Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"));
     let silent: Answers = || Ok(answers(""));
-    for summary in [refused, silent] {
+    let cut: Answers = || Ok(Response { finish_reason: FinishReason::Length, ..answers("They said") });
+    for summary in [refused, silent, cut] {
         let model = ScriptedModel::new(move |request| {
             match json!(request.messages.first()).to_string().contains("You write the summary") {
                 true => summary(),

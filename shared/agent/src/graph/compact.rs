@@ -54,6 +54,8 @@ pub(super) const COMPACTED: &str = "dormouse.context_compacted";
 pub(super) const KEPT: &str = "dormouse.context_kept";
 /// The beginning of the reason of that entry where the model failed; its error is behind it.
 pub(super) const NOT_ASKED: &str = "the model could not be asked for a summary: ";
+/// Its reason where the model had no more room for the summary.
+pub(super) const CUT: &str = "the model's summary was cut";
 /// Material of that entry: what the model said, and the compaction before it.
 pub(super) const SAID: &str = "said";
 /// Its field with the digest of what the model said, where it said something.
@@ -377,7 +379,7 @@ async fn compact(
     let after = |summary: &str| cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN;
     let is_longer = |summary: &str| summary.len() as u64 / BYTES_OF_TOKEN > most && after(summary) >= before;
     let flaw = |summary: &str, response: &Response| match is_cut(response) {
-        true => Some("the model's summary was cut"),
+        true => Some(CUT),
         false if summary.trim().is_empty() => Some("the model gave no summary"),
         false => is_longer(summary).then_some("the model's summary is longer than what it stands for"),
     };

@@ -12,7 +12,7 @@ use dormouse_ports::{FailureRecord, Map, PastEnd, PastEntry};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::compact::{RESPONSE, SAID, asks_for_summary};
+use super::super::compact::{CUT, RESPONSE, SAID, asks_for_summary};
 use super::super::digest;
 use super::super::entries::{IS_LAST, TOO_LONG};
 use super::super::run::read;
@@ -107,7 +107,9 @@ impl RecordedModel {
         };
         let message = AssistantMessage { content: said.into(), ..AssistantMessage::default() };
         let usage = usage_of(&past.payload);
-        Ok(Response { finish_reason: FinishReason::Stop, message, usage, raw: Value::Null, parsed: None })
+        let is_cut = !has_said && text(&past.payload, "message") == Some(CUT);
+        let finish_reason = if is_cut { FinishReason::Length } else { FinishReason::Stop };
+        Ok(Response { finish_reason, message, usage, raw: Value::Null, parsed: None })
     }
 
     fn lacks(&self, key: &str, reason: &str) -> ModelError {
