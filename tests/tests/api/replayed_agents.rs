@@ -376,6 +376,36 @@ async fn a_run_whose_conversation_was_refused_as_too_long_is_replayed_with_the_r
 }
 
 #[tokio::test]
+async fn a_run_that_was_refused_as_too_long_and_got_no_summary_is_replayed_with_what_it_paid() {
+    let model = ScriptedModel::new(|request| {
+        let is_long = json!(request.messages).to_string().len() > 5_000;
+        match json!(request.messages.first()).to_string().contains("You write the summary") {
+            true => Ok(Response { finish_reason: FinishReason::Length, ..answers("They said") }),
+            false if is_long => {
+                let error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
+                Err(ModelError { too_long: true, ..error })
+            }
+            false => Ok(answers("I see")),
+        }
+    });
+    let of = model.clone();
+    let helper = ("helper", Agent::new(move |outside| graph(agent("helper", &of, outside))));
+    let (world, session) = world(&[helper]).await;
+    for _ in 0..2 {
+        run(&world, &session, &"long ".repeat(400)).await;
+    }
+    let task = run(&world, &session, &"long ".repeat(400)).await;
+    assert_eq!(task["failure"]["code"], "not_compacted", "{task:#}");
+    let used = receipt(&world, &task).await["autonomy_budget"]["consumed"].clone();
+    assert_eq!(used["input_tokens"], json!(100), "the summary");
+    let before = model.calls();
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
+    assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
+    assert_eq!(model.calls(), before, "a replay calls nobody");
+}
+
+#[tokio::test]
 async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed_with_the_same_reason() {
     type Answers = fn() -> Result<Response, ModelError>;
     let refused: Answers = || Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"));

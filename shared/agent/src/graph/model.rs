@@ -250,6 +250,13 @@ async fn without_answer(
                 let error = ModelError { may_pass: Some(true), ..error };
                 return rest(parts, &run, &error, ModelRest { jobs, ..ModelRest::default() }).await;
             }
+            // A step that fails records nothing, and what was paid for the summary would stand nowhere.
+            Some(Compacted::No { usage, .. }) if usage.tokens() > run.usage.tokens() => {
+                run.usage = usage;
+                end(parts, &mut run, TerminalReason::NotCompacted).await?;
+                run.dormouse_shortfall = told(run.dormouse_shortfall, &error.message);
+                return Ok(concluded(run));
+            }
             // It fails, as it would without a summary.
             Some(Compacted::No { .. }) | None => {}
         }

@@ -203,6 +203,20 @@ fn a_summary_that_cannot_be_had_at_the_moment_is_asked_for_again_where_the_conve
 }
 
 #[test]
+fn a_summary_that_was_paid_and_is_none_counts_where_the_conversation_is_refused() {
+    let model = ScriptedModel::new(|request| match asks_for_summary(request) {
+        true => Ok(Response { finish_reason: FinishReason::Length, ..says("They") }),
+        false => Err(too_long()),
+    });
+    let long = |role: &str| json!({ "role": role, "content": "x".repeat(8_000) });
+    let mut bed = unsaid(&model);
+    let run = bed.start("helper", json!({ "messages": [long("user"), long("assistant"), long("user")] }));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["usage"]["prompt_tokens"]), (&json!("not_compacted"), &json!(100)));
+    assert_eq!(state["dormouse_shortfall"]["message"], "the conversation is too long");
+}
+
+#[test]
 fn a_summary_is_asked_for_with_less_where_the_model_refuses_as_much() {
     let model = ScriptedModel::new(|request| if size(request) > 10_000 { Err(too_long()) } else { Ok(says("short")) });
     let roles = ["user", "assistant"].iter().cycle().take(60);
