@@ -49,7 +49,7 @@ async fn what_came_of_it_behind_a_closed_terminal_is_shown_by_the_next_one() {
     });
     eventually("the room is booked", || !rooms(&assistant).is_empty()).await;
     tokio::task::block_in_place(|| {
-        let closed = Command::new("kill").args(["-HUP", &terminal.child.id().to_string()]).status();
+        let closed = Command::new("kill").args(["-TERM", &terminal.child.id().to_string()]).status();
         assert!(closed.expect("kill runs").success());
         assert!(terminal.child.wait().expect("it ends").success());
 
