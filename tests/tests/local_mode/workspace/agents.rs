@@ -47,7 +47,8 @@ async fn an_agent_that_is_asked_works_in_a_task_and_a_session_of_its_own() {
         assert!(kinds.contains(&kind), "{kind} is not in {kinds:?}");
     }
     let personas = wire.get("/v1/personas").await.to_string();
-    assert!(personas.contains("poet") && !personas.contains("scout"), "people do not address it: {personas}");
+    let is_there = |name: &str| personas.contains(&format!("\"persona_{name}\""));
+    assert!(is_there("poet") && !is_there("scout"), "people do not address it: {personas}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
