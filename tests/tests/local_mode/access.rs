@@ -363,6 +363,8 @@ async fn a_session_and_a_workspace_are_erased_although_tasks_are_submitted_to_th
                     202 => submitted.push(text(&task, "id").to_owned()),
                     404 => return submitted,
                     429 | 503 => {}
+                    // It is closed before it goes.
+                    409 => assert_eq!(task["error"]["message"], "the session is closed"),
                     other => panic!("{other}: {task}"),
                 }
             }
