@@ -1,8 +1,7 @@
 //! At-least-once delivery: an input is carried to its function until that took it.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +12,7 @@ use serde_json::Value;
 
 use crate::lane::{Lane, Turns};
 use crate::shutdown::RunningGuard;
+use crate::under_way::UnderWay;
 
 /// Number of inputs that are with the functions at a time, and of those of one lane: turns of one tenant that take long
 /// leave room for others.
@@ -64,38 +64,6 @@ impl Job {
     }
 }
 
-/// Calls of sweeps that are under way. Sweeps call every few seconds for as long as work waits: where it waits for its turn here,
-/// it would wait with as many calls as there are sweeps until then.
-#[derive(Clone, Default)]
-struct SweptCalls(Arc<Mutex<BTreeSet<String>>>);
-
-/// A job that is carried, until this is dropped.
-struct CarriedJob {
-    calls: SweptCalls,
-    swept: Option<String>,
-}
-
-impl SweptCalls {
-    /// `None` where `job` is the call of a sweep that is under way already.
-    fn begin(&self, job: &Job) -> Option<CarriedJob> {
-        let swept = job.swept();
-        let is_new = swept.as_ref().is_none_or(|call| self.calls().insert(call.clone()));
-        is_new.then(|| CarriedJob { calls: self.clone(), swept })
-    }
-
-    fn calls(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for CarriedJob {
-    fn drop(&mut self) {
-        if let Some(call) = &self.swept {
-            self.calls.calls().remove(call);
-        }
-    }
-}
-
 /// Result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryResult {
@@ -114,7 +82,9 @@ pub(crate) struct Dispatcher {
     permits: Turns,
     processor: Turns,
     running: RunningGuard,
-    swept: SweptCalls,
+    /// Calls of sweeps. Sweeps call every few seconds for as long as work waits: where it waits for its turn here, it would wait
+    /// with as many calls as there are sweeps until then.
+    swept: UnderWay<String>,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -132,7 +102,7 @@ impl Dispatcher {
         running: RunningGuard,
     ) -> Self {
         let permits = Turns::new(AT_ONCE, OF_LANE, clock.clone());
-        Self { functions, clock, permits, processor, running, swept: SweptCalls::default() }
+        Self { functions, clock, permits, processor, running, swept: UnderWay::default() }
     }
 
     pub(crate) fn running(&self) -> &RunningGuard {
@@ -145,8 +115,11 @@ impl Dispatcher {
 
     /// Tries until the function took it, with longer and longer waits in between. It is one of the jobs of `lane`.
     pub(crate) async fn carry(&self, lane: &Lane, job: &Job) -> DeliveryResult {
+        let swept = job.swept().map(|call| self.swept.begin(call));
         // What is carried already is on its way.
-        let Some(_carried) = self.swept.begin(job) else { return DeliveryResult::Delivered };
+        if let Some(None) = swept {
+            return DeliveryResult::Delivered;
+        }
         let mut wait = FIRST_WAIT;
         for attempt in 1..=MOST_ATTEMPTS {
             match self.attempt(lane, job).await {

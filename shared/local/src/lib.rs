@@ -48,6 +48,7 @@ mod store;
 mod subscriptions;
 mod sweeper;
 mod tour;
+mod under_way;
 mod vault;
 mod workspace_folder;
 

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
 use crate::lane::Lane;
+use crate::under_way::{Begun, UnderWay};
 
 /// The longest sleep: a machine that was suspended, or a clock that was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
@@ -39,6 +40,9 @@ struct SchedulerInner {
     /// Span of time ahead with wake-ups in memory. What is often read is read for a short time ahead, since each read costs as
     /// much as it finds.
     ahead: Duration,
+    /// Those that fell due and are being carried. The index has them until their invocations have moved on: one that fails for an
+    /// hour would have a crowd of others beside it, each with attempts of its own.
+    under_way: UnderWay<Wakeup>,
 }
 
 /// Wake-ups that come soon, in the order of time.
@@ -47,26 +51,13 @@ struct Agenda {
     order: BTreeSet<(Timestamp, PauseKey)>,
     /// Instant at which each of them falls due.
     entries: BTreeMap<PauseKey, Timestamp>,
-    /// Those that fell due and are being carried. The index has them until their invocations have moved on.
-    under_way: BTreeSet<(PauseKey, Timestamp)>,
 }
 
 /// An invocation, and which of its pauses. It has one deadline at a time.
 type PauseKey = (InvocationId, u64);
 
-/// A wake-up that is being carried, until this is dropped. However often the index is read meanwhile, it is carried once: one that
-/// fails for an hour would have a crowd of others beside it, each with attempts of its own.
-struct WakeupUnderWay {
-    scheduler: LocalScheduler,
-    pause: PauseKey,
-    at: Timestamp,
-}
-
-impl Drop for WakeupUnderWay {
-    fn drop(&mut self) {
-        self.scheduler.agenda().under_way.remove(&(self.pause.clone(), self.at));
-    }
-}
+/// A pause, and when it fell due.
+type Wakeup = (PauseKey, Timestamp);
 
 impl fmt::Debug for LocalScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +73,14 @@ impl LocalScheduler {
     /// One that also sees, within `read_every`, what other processes write.
     pub(crate) fn reading_every(read_every: Duration, clock: Arc<dyn Clock>) -> Self {
         let ahead = (read_every * READS).min(AHEAD);
-        Self(Arc::new(SchedulerInner { agenda: Mutex::default(), changed: Notify::new(), clock, read_every, ahead }))
+        Self(Arc::new(SchedulerInner {
+            agenda: Mutex::default(),
+            changed: Notify::new(),
+            clock,
+            read_every,
+            ahead,
+            under_way: UnderWay::default(),
+        }))
     }
 
     /// Takes the hint that pause `generation` of `invocation_id` is to be woken when it falls due.
@@ -145,10 +143,10 @@ impl LocalScheduler {
         }
     }
 
-    /// What is due now.
-    fn take_due(&self) -> Vec<WakeupUnderWay> {
+    /// What is due now, without what is being carried.
+    fn take_due(&self) -> Vec<Begun<Wakeup>> {
         let due = self.agenda().take_due(self.0.clock.now());
-        due.into_iter().map(|(pause, at)| WakeupUnderWay { scheduler: self.clone(), pause, at }).collect()
+        due.into_iter().filter_map(|wakeup| self.0.under_way.begin(wakeup)).collect()
     }
 
     fn is_soon(&self, at: Timestamp) -> bool {
@@ -167,8 +165,8 @@ impl LocalScheduler {
 }
 
 /// Fires a wake-up. After each outcome the row stays until the invocation has moved on, and the sweep comes by.
-async fn fire(due: &WakeupUnderWay, dispatcher: &Dispatcher) {
-    let WakeupUnderWay { pause: (invocation_id, generation), at, .. } = due;
+async fn fire(due: &Begun<Wakeup>, dispatcher: &Dispatcher) {
+    let ((invocation_id, generation), at) = &due.key;
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
     match dispatcher.carry(&Lane::House, &Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
         DeliveryResult::Delivered | DeliveryResult::Interrupted => {}
@@ -183,9 +181,6 @@ async fn fire(due: &WakeupUnderWay, dispatcher: &Dispatcher) {
 
 impl Agenda {
     fn insert(&mut self, pause: PauseKey, at: Timestamp) {
-        if self.under_way.contains(&(pause.clone(), at)) {
-            return;
-        }
         if let Some(before) = self.entries.insert(pause.clone(), at) {
             self.order.remove(&(before, pause.clone()));
         }
@@ -199,11 +194,10 @@ impl Agenda {
         }
     }
 
-    fn take_due(&mut self, now: Timestamp) -> Vec<(PauseKey, Timestamp)> {
+    fn take_due(&mut self, now: Timestamp) -> Vec<Wakeup> {
         let mut due = Vec::new();
         while let Some((at, pause)) = self.order.first().cloned().filter(|(at, _)| *at <= now) {
             self.remove(&pause, at);
-            self.under_way.insert((pause.clone(), at));
             due.push((pause, at));
         }
         due
@@ -282,7 +276,7 @@ mod tests {
         drop(carried);
         scheduler.agenda().insert(pause, at);
         assert_eq!(scheduler.take_due().len(), 1, "it was carried in vain, and is looked at again");
-        assert!(scheduler.agenda().under_way.is_empty());
+        assert!(scheduler.0.under_way.is_empty());
     }
 
     #[test]
