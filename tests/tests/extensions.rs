@@ -37,7 +37,7 @@ impl World {
             engine: RecordingEngine::new(recording, ids, Arc::new(TokioSpawner), Arc::new(DescriptorWakes)),
             agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
             maintenance: store.clone().into(),
-            subscriptions: subscriptions.clone(),
+            subscriptions,
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
             signal_key: BearerKey::new("open sesame"),
@@ -47,8 +47,7 @@ impl World {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire =
-            ProtocolConfig { may_repair, ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret")) };
+        let wire = ProtocolConfig { may_repair, ..ProtocolConfig::new(store.clone(), Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), clock, store, bus }
     }
 

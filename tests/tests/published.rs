@@ -117,7 +117,7 @@ impl Walk {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).unwrap(),
             maintenance: store.clone().into(),
-            subscriptions: subscriptions.clone(),
+            subscriptions,
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
             signal_key: BearerKey::new("open sesame"),
@@ -127,7 +127,7 @@ impl Walk {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = ProtocolConfig { base_url, ..ProtocolConfig::new(store, subscriptions, Cursors::new(b"secret")) };
+        let wire = ProtocolConfig { base_url, ..ProtocolConfig::new(store, Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), bus, key: token.reveal(), said: Vec::new() }
     }
 

@@ -8,11 +8,11 @@ use dormouse_harness::Harness;
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
     Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, JournalConflict, Records, Secrets,
-    SessionWrite, Subscription, Timers,
+    SessionWrite, Subscription,
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{ErrorCode, Identifier, Operation, ProtocolError};
-use futures::future::{BoxFuture, Either, select};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -42,9 +42,6 @@ const HASTY_ATTEMPTS: u32 = 6;
 /// Duration of that pause.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time for taking back the wake-up of what was canceled.
-const TAKING_BACK: Duration = Duration::from_secs(2);
-
 /// Constituents of an [`Api`].
 #[derive(Clone)]
 pub struct ApiParts {
@@ -52,8 +49,6 @@ pub struct ApiParts {
     pub harness: Harness,
     /// Reads the documents and streams of the same store.
     pub records: Arc<dyn Records>,
-    /// Forgets the wake-ups of what is canceled.
-    pub timers: Arc<dyn Timers>,
     /// Makes the cursors of lists.
     pub cursors: Cursors,
     /// Personas on offer; the first is the one that works where a request names none.
@@ -305,25 +300,15 @@ impl Api {
                 );
             }
         }
-        if let Some(subscription) = ended {
-            self.take_back(&subscription).await;
+        if let Some(subscription) = ended
+            && let Err(error) = self.parts.harness.wakes().cancel(&subscription).await
+        {
+            tracing::warn!(%error, "a wake-up could not be removed after a cancellation; it will find nothing to do");
         }
         if let Some(paused) = canceled {
             self.parts.harness.withdraw(&paused).await;
         }
         Ok(Some(answered(status, body)))
-    }
-
-    /// Takes back the wake-up of what was canceled, which finds nothing to do where it stays: nobody waits for a scheduler that
-    /// is away.
-    async fn take_back(&self, subscription: &Subscription) {
-        let clock = &self.parts.harness.engine().ports().clock;
-        let reason = match select(self.parts.timers.cancel(subscription), clock.sleep(TAKING_BACK)).await {
-            Either::Left((Ok(()), _)) => return,
-            Either::Left((Err(error), _)) => error.to_string(),
-            Either::Right(((), _)) => format!("no answer within {} s", TAKING_BACK.as_secs()),
-        };
-        tracing::warn!(%reason, "a wake-up could not be removed after a cancellation; it will find nothing to do");
     }
 
     /// A new id.

@@ -182,10 +182,7 @@ impl TestBed {
             limits: Limits::default(),
             telemetry: None,
         });
-        let server = Server::new(
-            app,
-            ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(b"the secret of a test bed")),
-        );
+        let server = Server::new(app, ProtocolConfig::new(store.clone(), Cursors::new(b"the secret of a test bed")));
         Self { runtime, server, store, clock, bus, subscriptions, delivered: 0, started: 0 }
     }
 

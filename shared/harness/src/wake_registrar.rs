@@ -50,8 +50,11 @@ impl WakeRegistrar {
         Ok(registration.and(self.within(MAKING, self.timers.schedule(subscription)).await?))
     }
 
-    /// Takes back the timer of a pause that is over.
-    pub(crate) async fn cancel(&self, registered: &Subscription) -> Result<(), SubscriptionError> {
+    /// Takes back the timer of a pause that is over. One that stays finds nothing to do.
+    ///
+    /// # Errors
+    /// If that fails, or takes longer than somebody waits for it.
+    pub async fn cancel(&self, registered: &Subscription) -> Result<(), SubscriptionError> {
         self.within(TAKING_BACK, self.timers.cancel(registered)).await
     }
 

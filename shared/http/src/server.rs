@@ -11,7 +11,7 @@ use dormouse_api::{
     Abilities, Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits,
     StreamSeats, Streams, WebhookKeys, WorkspaceTemplates,
 };
-use dormouse_ports::{Records, Secrets, Timers};
+use dormouse_ports::{Records, Secrets};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::cursor::Cursors;
 use futures::stream::BoxStream;
@@ -33,8 +33,6 @@ const SOMEWHERE: &str = "http://localhost";
 pub struct ProtocolConfig {
     /// Reads what the app's store has written of documents and streams.
     pub records: Arc<dyn Records>,
-    /// Forgets the wake-ups of what is canceled.
-    pub timers: Arc<dyn Timers>,
     /// Makes the cursors of lists.
     pub cursors: Cursors,
     /// Prefix of addresses.
@@ -72,12 +70,10 @@ pub struct ProtocolConfig {
 }
 
 impl ProtocolConfig {
-    /// The protocol over `records`, at no configured address and for no pages of browsers. Wake-ups of what is canceled
-    /// are forgotten by `timers`, cursors made by `cursors`.
-    pub fn new(records: Arc<dyn Records>, timers: Arc<dyn Timers>, cursors: Cursors) -> Self {
+    /// The protocol over `records`, at no configured address and for no pages of browsers, with cursors made by `cursors`.
+    pub fn new(records: Arc<dyn Records>, cursors: Cursors) -> Self {
         Self {
             records,
-            timers,
             cursors,
             base_url: None,
             stream_url: None,
@@ -143,7 +139,6 @@ impl Server {
         let api = Api::new(dormouse_api::ApiParts {
             harness: app.harness().clone(),
             records: wire.records.clone(),
-            timers: wire.timers.clone(),
             cursors: wire.cursors.clone(),
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),

@@ -316,7 +316,7 @@ pub(crate) async fn joined(
         webhooks,
         secrets: vaults(config.vaults, &clients.parameters, &clock),
         templates,
-        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
+        ..ProtocolConfig::new(store.clone(), cursors)
     };
     let limits = config.quotas.limits;
     let keys = Keys::new(wire.records.clone());

@@ -281,7 +281,7 @@ async fn run(
         engine: engine(recording).limited(quotas.invocation),
         agents: compiled,
         maintenance: table.clone().into(),
-        subscriptions: subscriptions.clone(),
+        subscriptions,
         bus: notifying,
         callbacks: signer,
         signal_key: BearerKey::new(&key),
@@ -303,7 +303,7 @@ async fn run(
         webhooks: Some(webhooks),
         secrets: vaults()?,
         templates: agents.templates().cloned(),
-        ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
+        ..ProtocolConfig::new(table, Cursors::new(secret.as_bytes()))
     };
     let server = Server::new(app.clone(), wire);
 

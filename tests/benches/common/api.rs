@@ -104,12 +104,11 @@ impl Deployment {
             planner: Arc::new(DescriptorWakes),
         };
         let config = HarnessConfig::new(Mode::Sessioned);
-        let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus, config);
+        let harness = Harness::new(Engine::new(ports), graphs, subscriptions, bus, config);
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
         let api = Api::new(ApiParts {
             harness: harness.clone(),
             records: store.clone(),
-            timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             secrets: Default::default(),
             templates: None,

@@ -82,7 +82,7 @@ impl Bench {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: self.harness.graphs().clone().into(),
             maintenance: self.store.clone().into(),
-            subscriptions: subscriptions.clone(),
+            subscriptions,
             bus: Arc::new(MemoryBus::default()),
             callbacks: CallbackSigner::new(CallbackSecret::new("secret")),
             signal_key: BearerKey::of_nobody(),
@@ -92,10 +92,7 @@ impl Bench {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = ProtocolConfig {
-            notifier,
-            ..ProtocolConfig::new(self.store.clone(), subscriptions, Cursors::new(b"secret"))
-        };
+        let wire = ProtocolConfig { notifier, ..ProtocolConfig::new(self.store.clone(), Cursors::new(b"secret")) };
         Server::new(app, wire)
     }
 

@@ -95,7 +95,7 @@ impl Process {
         });
         let wire = ProtocolConfig {
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
-            ..ProtocolConfig::new(records, sim_ports.clone(), Cursors::new(b"hush"))
+            ..ProtocolConfig::new(records, Cursors::new(b"hush"))
         };
         Self { id, server: Server::new(app, wire), sim_ports }
     }

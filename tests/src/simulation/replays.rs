@@ -118,11 +118,10 @@ fn api(outside: &Outside, now: Timestamp) -> Result<Api, String> {
     });
     let graphs = dormouse_app::agents().compile(&Ports::new(bus.clone(), clock)).map_err(|error| error.to_string())?;
     let config = HarnessConfig::new(Mode::Sessioned);
-    let harness = Harness::new(engine, graphs.graphs, subscriptions.clone(), bus, config);
+    let harness = Harness::new(engine, graphs.graphs, subscriptions, bus, config);
     Ok(Api::new(ApiParts {
         harness,
         records,
-        timers: subscriptions,
         cursors: Cursors::new(b"hush"),
         personas: graphs.personas,
         receipts,

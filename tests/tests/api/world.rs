@@ -190,7 +190,6 @@ impl World {
             webhooks: Some(webhooks),
             harness: harness.clone(),
             records: records.clone(),
-            timers: subscriptions.clone(),
             cursors: Cursors::new(b"secret"),
             personas: personas.into(),
             receipts,

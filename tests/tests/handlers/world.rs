@@ -100,7 +100,7 @@ impl World {
             limits: Limits { body: BODY, signal_payload: PAYLOAD, signals_of_tenants, ..Limits::default() },
             telemetry: None,
         });
-        let wire = ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(b"secret"));
+        let wire = ProtocolConfig::new(store.clone(), Cursors::new(b"secret"));
         let server = Server::new(app.clone(), wire);
         let document = Described::by(&server, authorization);
         let seen = Mutex::default();

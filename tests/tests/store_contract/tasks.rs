@@ -52,7 +52,7 @@ impl Tasks {
             .expect("a graph");
         let graphs = GraphRegistry::new([Arc::new(graph)]);
         let config = HarnessConfig::new(Mode::Sessioned);
-        let harness = Harness::new(engine.engine().clone(), graphs, subscriptions.clone(), bus.clone(), config);
+        let harness = Harness::new(engine.engine().clone(), graphs, subscriptions, bus.clone(), config);
         let api = Api::new(ApiParts {
             secrets: Default::default(),
             templates: None,
@@ -60,7 +60,6 @@ impl Tasks {
             webhooks: None,
             harness: harness.clone(),
             records: store.clone(),
-            timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             personas: vec![PersonaSpec::new("sleeps", "Sleeps.", AutonomyTier::ActWithApproval)].into(),
             receipts: None,

@@ -84,7 +84,7 @@ impl World {
             limits: Limits { turn: self.turn, ..Limits::default() },
             telemetry: None,
         });
-        let wire = ProtocolConfig::new(self.store.clone(), self.subscriptions.clone(), Cursors::new(b"secret"));
+        let wire = ProtocolConfig::new(self.store.clone(), Cursors::new(b"secret"));
         (app.clone(), Server::new(app, wire))
     }
 

@@ -394,7 +394,7 @@ impl World {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
             maintenance: store.clone().into(),
-            subscriptions: subscriptions.clone(),
+            subscriptions,
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
             signal_key: BearerKey::new("open sesame"),
@@ -410,7 +410,7 @@ impl World {
             secrets: BTreeMap::from([("env".to_owned(), Arc::new(Secret::new("of a vault")) as Arc<dyn Secrets>)]),
             sockets: true,
             a2a: true,
-            ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret"))
+            ..ProtocolConfig::new(store.clone(), Cursors::new(b"secret"))
         };
         Self { server: Server::new(app, wire), clock, store, bus, names: BTreeMap::new(), crowd: Vec::new() }
     }

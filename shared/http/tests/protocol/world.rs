@@ -224,7 +224,6 @@ fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
 fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, serves: Serves) -> ProtocolConfig {
     ProtocolConfig {
         records: shelf.clone(),
-        timers: Arc::new(MemorySubscriptions::default()),
         cursors: Cursors::new(b"secret"),
         base_url: Some("https://agents.example.com".to_owned()),
         stream_url: None,
