@@ -12,7 +12,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-extended bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
+.PHONY: help program run test simulate record-fixtures record-openapi conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-extended bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -44,6 +44,10 @@ simulate: ## Run the simulation on SEEDS=1000 seeds from FROM=0 on; ARGS='--seed
 
 record-fixtures: ## Keep the records that this version writes, so that later versions are tested against them
 	@$(CARGO) run --quiet --package dormouse-tests --bin record-fixtures
+
+record-openapi: ## Store the OpenAPI document of the protocol as the types make it
+	@$(CARGO) run --quiet --package dormouse-protocol --example openapi > shared/protocol/src/openapi.json.new
+	@mv shared/protocol/src/openapi.json.new shared/protocol/src/openapi.json
 
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)

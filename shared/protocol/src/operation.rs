@@ -126,21 +126,21 @@ impl Paging {
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// Body that an operation takes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
     /// Nothing.
     None,
     /// Nothing or an object.
-    Optional(SchemaOf),
+    Optional,
     /// An object.
-    Required(SchemaOf),
+    Required,
 }
 
 /// Output of an operation that succeeds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Output {
     /// JSON, with this status.
-    Json(u16, SchemaOf),
+    Json(u16),
     /// A stream of events.
     Stream,
     /// Bytes.
@@ -153,14 +153,24 @@ impl Output {
     /// The status of a success.
     pub fn status(self) -> u16 {
         match self {
-            Self::Json(status, _) => status,
+            Self::Json(status) => status,
             Self::Stream | Self::Bytes => 200,
             Self::Empty => 204,
         }
     }
 }
 
-/// Everything that is known about an operation.
+/// The schemas of what an operation takes and answers, where that is JSON. They are apart from its [`Spec`]: a program that
+/// describes nothing has none of what makes them, which is much.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Schemas {
+    /// Its body.
+    pub input: Option<SchemaOf>,
+    /// Its answer.
+    pub output: Option<SchemaOf>,
+}
+
+/// Everything that is known about an operation but its [`Schemas`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     /// The name that clients generate code by.

@@ -5,12 +5,27 @@ mod support;
 use std::collections::BTreeSet;
 
 use dormouse_protocol::Operation;
-use dormouse_protocol::openapi::{DocumentInfo, document};
+use dormouse_protocol::openapi::{DocumentInfo, document, make};
 use serde_json::{Value, json};
 use support::{TYPES, lost, samples, validator};
 
+const ABOUT: DocumentInfo<'_> = DocumentInfo { title: "Dormouse", description: "Agents that sleep for free." };
+
 fn served() -> Value {
-    document(DocumentInfo { title: "Dormouse", description: "Agents that sleep for free." })
+    document(ABOUT)
+}
+
+#[test]
+fn what_is_served_is_what_the_types_make() {
+    let (served, made) = (served(), make(ABOUT));
+    for place in ["/paths", "/components/schemas"] {
+        let [served, made] =
+            [&served, &made].map(|document| document.pointer(place).and_then(Value::as_object).expect("a part of it"));
+        let fresh = |name: &&String| served.get(*name) != made.get(*name);
+        let changed: Vec<&String> = made.keys().chain(served.keys()).filter(fresh).collect();
+        assert!(changed.is_empty(), "not stored as they are now, run `make record-openapi`: {changed:?}");
+    }
+    assert_eq!(served.to_string(), made.to_string(), "run `make record-openapi`");
 }
 
 #[test]

@@ -116,11 +116,11 @@ fn describe(page: &mut String, spec: &Spec, document: &Value) -> std::fmt::Resul
     let body = &operation["requestBody"]["content"]["application/json"]["schema"];
     match spec.input {
         Input::None => {}
-        Input::Optional(_) => fields(page, "Body, may be missing", body, document)?,
-        Input::Required(_) => fields(page, "Body", body, document)?,
+        Input::Optional => fields(page, "Body, may be missing", body, document)?,
+        Input::Required => fields(page, "Body", body, document)?,
     }
     match spec.output {
-        Output::Json(status, _) => {
+        Output::Json(status) => {
             let answer = &operation["responses"][status.to_string()]["content"]["application/json"]["schema"];
             fields(page, &format!("{status}"), answer, document)
         }

@@ -1,6 +1,6 @@
 use super::Access::{AnyKey, Needs, Public, Signed};
 use super::Scope::*;
-use super::{Input, Level, Method, Output, Paging, Spec, schema_of};
+use super::{Input, Level, Method, Output, Paging, SchemaOf, Schemas, Spec, schema_of};
 use crate::envelope::{List, Map};
 use crate::event::Event;
 use crate::receipt::{Receipt, ReceiptVerification, VerifyReceiptRequest};
@@ -12,16 +12,16 @@ macro_rules! input {
         Input::None
     };
     (optional $type:ty) => {
-        Input::Optional(schema_of::<$type>)
+        Input::Optional
     };
     (required $type:ty) => {
-        Input::Required(schema_of::<$type>)
+        Input::Required
     };
 }
 
 macro_rules! output {
     (json $status:literal $type:ty) => {
-        Output::Json($status, schema_of::<$type>)
+        Output::Json($status)
     };
     (stream) => {
         Output::Stream
@@ -31,6 +31,21 @@ macro_rules! output {
     };
     (empty) => {
         Output::Empty
+    };
+}
+
+macro_rules! schema {
+    (json $status:literal $type:ty) => {
+        Some(schema_of::<$type> as SchemaOf)
+    };
+    (optional $type:ty) => {
+        Some(schema_of::<$type> as SchemaOf)
+    };
+    (required $type:ty) => {
+        Some(schema_of::<$type> as SchemaOf)
+    };
+    ($without:ident) => {
+        None
     };
 }
 
@@ -50,7 +65,7 @@ macro_rules! operations {
             /// All of them, in the order of the contract.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Everything that is known about it.
+            /// Everything that is known about it but its schemas.
             pub const fn spec(self) -> &'static Spec {
                 match self {
                     $(Self::$name => const { &Spec {
@@ -66,6 +81,13 @@ macro_rules! operations {
                         input: input!($($input)+),
                         output: output!($($output)+),
                     } },)*
+                }
+            }
+
+            /// The schemas of what it takes and answers.
+            pub(crate) fn schemas(self) -> Schemas {
+                match self {
+                    $(Self::$name => Schemas { input: schema!($($input)+), output: schema!($($output)+) },)*
                 }
             }
         }

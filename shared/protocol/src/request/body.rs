@@ -45,11 +45,11 @@ impl Body {
         let blank = bytes.iter().all(u8::is_ascii_whitespace);
         match operation.spec().input {
             Input::None => return Ok(Self(Map::new())),
-            Input::Optional(_) if blank => return Ok(Self(Map::new())),
-            Input::Required(_) if blank => {
+            Input::Optional if blank => return Ok(Self(Map::new())),
+            Input::Required if blank => {
                 return Err(ProtocolError::new(ErrorCode::InvalidRequest, "a JSON object is needed as the body"));
             }
-            Input::Optional(_) | Input::Required(_) => {}
+            Input::Optional | Input::Required => {}
         }
         if !content_type.is_none_or(is_json) {
             return Err(ProtocolError::unsupported_media_type());
