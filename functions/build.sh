@@ -66,6 +66,7 @@ build() {
         [[ "$name" != hello* ]] || package=dormouse-hello
         [[ "$name" != dormouse-tools ]] || package=dormouse-tools-function
         [[ " $* " == *" $package "* ]] || continue
+        "$tools/python" functions/pack.py "$zip"
         mv "$zip" "$folder/${name#dormouse-}.zip"
     done
     rm -rf "$out"
