@@ -107,28 +107,8 @@ impl ChatSession {
     /// Where the task `id` is, as its events tell.
     pub(super) async fn left_off(&self, id: &str) -> Result<LeftOff, TalkError> {
         let mut left = LeftOff::default();
-        self.each_event(id, None, |event| left.take(event)).await?;
+        each_event(&self.client, id, None, |event| left.take(event)).await?;
         Ok(left)
-    }
-
-    /// Tells `take` the events of the task `id` behind `after` that there are, in their order.
-    async fn each_event(
-        &self,
-        id: &str,
-        mut after: Option<String>,
-        mut take: impl FnMut(&Value),
-    ) -> Result<(), TalkError> {
-        loop {
-            let cursor = after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
-            let page: Value = self.client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
-            for event in page["data"].as_array().into_iter().flatten() {
-                take(event);
-                after = event["id"].as_str().map(str::to_owned).or(after);
-            }
-            if page["page"]["has_more"] != true {
-                return Ok(());
-            }
-        }
     }
 
     /// Shows what came of a task that has ended while nobody saw it: behind a terminal that was closed, or because it was answered
@@ -144,7 +124,7 @@ impl ChatSession {
                 }
             }
         };
-        match self.each_event(&task, after, show).await {
+        match each_event(&self.client, &task, after, show).await {
             // Its events are there no longer.
             Err(error) if !error.is_nowhere() => return Err(error),
             Ok(()) | Err(_) => {}
@@ -152,6 +132,23 @@ impl ChatSession {
         self.agents.borrow_mut().clear();
         self.followed.end()?;
         Ok(())
+    }
+}
+
+/// Tells `take` the events of the task `id` behind `after` that there are, in their order.
+async fn each_event(
+    client: &Client,
+    id: &str,
+    mut after: Option<String>,
+    mut take: impl FnMut(&Value),
+) -> Result<(), TalkError> {
+    loop {
+        let cursor = after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
+        let page: Value = client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
+        page["data"].as_array().into_iter().flatten().for_each(&mut take);
+        // Where many events of other tasks lie in between, a page has none of this one and goes on.
+        let Some(next) = page["page"]["next_cursor"].as_str() else { return Ok(()) };
+        after = Some(next.to_owned());
     }
 }
 
@@ -221,21 +218,50 @@ mod tests {
         }
     }
 
-    /// A client of a server that answers each request with `status`.
-    fn answered_with(status: &'static str) -> Client {
+    /// A client of a server that answers each request with what `answer` makes of its first line: a status and a body.
+    fn client_of(answer: impl Fn(&str) -> (&'static str, String) + Send + 'static) -> Client {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
-                if stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {
-                    stream.write_all(answer.as_bytes()).expect("it is read");
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).unwrap_or_default();
+                let request = String::from_utf8_lossy(&request[..read]);
+                if let Some(line) = request.lines().next() {
+                    let (status, body) = answer(line);
+                    let length = body.len();
+                    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+                    stream.write_all(format!("{head}{body}").as_bytes()).expect("it is read");
                 }
             }
         });
         Client::open(&ServerArgs { url: Some(url), key: Some("dm_x".to_owned()), data: PathBuf::new() })
             .expect("a client")
+    }
+
+    /// A client of a server that answers each request with `status`.
+    fn answered_with(status: &'static str) -> Client {
+        client_of(move |_| (status, "{}".to_owned()))
+    }
+
+    #[tokio::test]
+    async fn events_of_a_task_are_found_behind_many_of_others() {
+        let client = client_of(|line| {
+            let after = line.split_once("after_event_id=").and_then(|(_, rest)| rest.split_whitespace().next());
+            let (data, next) = match after {
+                None => (json!([{ "id": "event_1" }]), Some("event_2000")),
+                Some("event_2000") => (json!([]), Some("event_4000")),
+                Some("event_4000") => (json!([{ "id": "event_4001" }]), None),
+                Some(_) => return ("404 Not Found", "{}".to_owned()),
+            };
+            let page = json!({ "has_more": next.is_some(), "next_cursor": next });
+            ("200 OK", json!({ "data": data, "page": page }).to_string())
+        });
+        let mut ids = Vec::new();
+        let read = each_event(&client, "task_1", None, |event| ids.push(event["id"].clone())).await;
+        read.expect("they are read");
+        assert_eq!(ids, ["event_1", "event_4001"]);
     }
 
     #[tokio::test]
