@@ -10,7 +10,7 @@ use dormouse_protocol::{EventKind, Operation, Scope};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
-use crate::world::{LISTENS, OVER, SESSION, TASK, World, grant, header, json_of, to_end};
+use crate::world::{LISTENS, LOOKED_AT, OVER, SESSION, TASK, World, grant, header, json_of, to_end};
 
 fn world() -> World {
     World::with(StreamLimits { whole: Some(usize::MAX), ..StreamLimits::default() })
@@ -134,6 +134,20 @@ async fn a_task_is_shown_without_artifacts_to_who_may_not_read_them() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_task_said_behind_many_events_of_others_is_told() {
+    let world = world();
+    let said = |text: &str| json!({ "message_id": text, "role": "agent", "parts": [{ "type": "text", "text": text }] });
+    world.append_with(OVER, EventKind::AgentMessage, said("before"));
+    for _ in 0..2 * LOOKED_AT {
+        world.append(TASK, EventKind::AgentMessage);
+    }
+    world.append_with(OVER, EventKind::AgentMessage, said("behind"));
+    let answer = asked(&world, "tasks/get", json!({ "id": OVER })).await;
+    assert_eq!(answer["result"]["status"]["message"]["messageId"], "behind", "{answer}");
+    assert_eq!(answer["result"]["history"].as_array().map(Vec::len), Some(2), "{answer}");
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ pub(crate) const TASK: &str = "task_1";
 pub(crate) const OVER: &str = "task_2";
 /// A task that takes messages, and ends when a test says so.
 pub(crate) const LISTENS: &str = "task_3";
+/// Number of events that are looked at for one page of them.
+pub(crate) const LOOKED_AT: usize = 100;
 
 /// Documents and streams in memory, only as far as the protocol's way in reads them.
 #[derive(Default)]
@@ -155,9 +157,13 @@ impl Operations for Desk {
                 let after = after.and_then(|id| id.place().map(|(_, position)| position)).unwrap_or_default();
                 let all = (0..).map_while(|place| self.shelf.event(place, SESSION)).skip(after as usize);
                 let fits = |event: &Event| task.is_empty() || event.task_id.as_ref() == Some(&TaskId::from(task));
-                let mut page: Vec<Event> = all.filter(fits).take(limit + 1).collect();
-                let next =
-                    page.get(limit - 1).filter(|_| page.len() > limit).map(|event| event.envelope.id.to_string());
+                let id = |event: &Event| event.envelope.id.to_string();
+                let mut seen: Vec<Event> = all.take(LOOKED_AT + 1).collect();
+                let goes_on = seen.len() > LOOKED_AT;
+                seen.truncate(LOOKED_AT);
+                let upto = seen.last().filter(|_| goes_on).map(id);
+                let mut page: Vec<Event> = seen.into_iter().filter(fits).take(limit + 1).collect();
+                let next = page.get(limit - 1).filter(|_| page.len() > limit).map(id).or(upto);
                 page.truncate(limit);
                 Ok(CallAnswer::Json(200, json!(List::page(page, next))))
             }

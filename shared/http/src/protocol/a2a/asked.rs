@@ -223,17 +223,19 @@ impl Protocol {
         let task = self.ask(caller, Ask::get(&format!("/v1/tasks/{id}"), "")).await;
         let task = task.map_err(|error| task_error(&error))?;
         let mut events: Vec<Event> = Vec::new();
+        let mut after = String::new();
         let mut is_whole = false;
         for _ in 0..PAGES {
-            let after = events.last().map(|event| format!("&after_event_id={}", event.envelope.id)).unwrap_or_default();
             let (path, query) = (format!("/v1/tasks/{id}/events"), format!("limit={PAGE}{after}"));
             let page = self.ask(caller, Ask::get(&path, &query)).await.map_err(|error| task_error(&error))?;
             let unreadable = |_| RpcError::new(INTERNAL, "the events of the task cannot be read");
             events.extend(Vec::<Event>::deserialize(&page["data"]).map_err(unreadable)?);
-            is_whole = page["page"]["has_more"] != true;
-            if is_whole {
+            // Where many events of other tasks lie in between, a page has none of this one and goes on.
+            let Some(next) = page["page"]["next_cursor"].as_str() else {
+                is_whole = true;
                 break;
-            }
+            };
+            after = format!("&after_event_id={next}");
         }
         let artifacts = self.artifacts(caller, id).await.map_err(|error| refused(&error))?;
         let mut snapshot = Snapshot::of(id, &task, &events, (artifacts, history));
