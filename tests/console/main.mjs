@@ -385,6 +385,25 @@ await check("a stream that is cut is resumed behind its last event, and the view
   await page.getByRole("link", { name: /while it was cut/ }).waitFor({ state: "detached" });
 });
 
+await check("a stream whose cursor is of no use any more begins behind what there is, however long it takes to find that", async (tab) => {
+  const of = await session(shipped, "persona_expense-approval");
+  await task(shipped, of, { employee: "Ida", amount_cents: 55500, purpose: "long ago" });
+  const page = await tab({ server: shipped });
+  const cursors = [];
+  await page.route("**/v1/events/stream", async (route) => {
+    cursors.push(route.request().headers()["last-event-id"] ?? null);
+    if (cursors.length === 1) await route.fulfill({ status: 200, contentType: "text/event-stream", body: "id: \nevent: error\ndata: {}\n\n" });
+    else await route.continue();
+  });
+  await page.route("**/v1/sessions?limit=50", async (route) => {
+    if (cursors.length > 0) await rest(1500);
+    await route.continue();
+  });
+  await page.open("/console/inbox");
+  await until("it begins again", () => cursors.length > 1);
+  holds(cursors.every(Boolean), `none asks for all that ever happened: ${cursors}`);
+});
+
 await check("a conversation, live, with its tools", async (tab) => {
   const page = await tab({ server: clerk });
   await page.open("/console/sessions");

@@ -45,9 +45,11 @@ export class Live {
   }
 
   async run() {
-    await this.begin();
+    this.begun = this.begin();
     while (!this.ended) {
       try {
+        // Without a cursor it would be told all that ever happened.
+        await this.begun;
         await this.once();
       } catch (error) {
         if (this.ended) return;
@@ -98,7 +100,7 @@ export class Live {
     try { event = read(data); } catch { return; }
     if (name === "error") {
       // The cursor is of no use any more: begin anew, and let the views look again.
-      if (!id) { this.cursor = null; this.begin().then(() => this.emit({ event: "x-resumed" })); }
+      if (!id) { this.cursor = null; this.begun = this.begin().then(() => this.emit({ event: "x-resumed" })); }
       return;
     }
     if (id) this.cursor = id;
