@@ -85,19 +85,20 @@ pub(crate) const ASKS_PERSON: &str = "asks_person";
 pub fn asks_person(paused: &PausedInvocation) -> bool {
     let metadata = paused.descriptor.metadata.as_ref();
     let has = |name: &str| metadata.is_some_and(|metadata| metadata.contains_key(name));
-    let wakes_itself = WAKES.iter().any(|name| has(name));
     let asks = has("answers") || has("description") || paused.fan_in.is_some();
-    paused.has_paused() && !is_for_nobody(paused) && !wakes_itself && asks
+    paused.has_paused() && !is_for_nobody(paused) && asks
 }
 
-/// True if nothing ends the wait that is said without naming its task: an event does, or what machines do.
+/// True if nothing ends the wait that is said without naming its task: an event does, a time, or what machines do.
 pub(crate) fn takes_no_word(paused: &PausedInvocation) -> bool {
     is_for_nobody(paused) && !takes_yes_or_no(paused)
 }
 
-/// True if an event ends the wait, or what machines do.
+/// True if an event ends the wait, a time of its own, or what machines do.
 fn is_for_nobody(paused: &PausedInvocation) -> bool {
-    paused.wake.event.is_some() || is_of_machines(&paused.descriptor)
+    let metadata = paused.descriptor.metadata.as_ref();
+    let wakes_itself = WAKES.iter().any(|name| metadata.is_some_and(|metadata| metadata.contains_key(*name)));
+    paused.wake.event.is_some() || wakes_itself || is_of_machines(&paused.descriptor)
 }
 
 /// True if no person ends the wait on `descriptor`.

@@ -114,6 +114,22 @@ fn what_says_nothing_is_refused() {
 }
 
 #[test]
+fn a_word_in_a_session_ends_no_wait_that_a_time_or_a_machine_ends() {
+    let plain = || SignalDescriptor::new("s");
+    let yes = json!({ "approved": { "go": true } });
+    for (descriptor, takes_none) in [
+        (plain().with("kind", "job"), true),
+        (plain().with("wake_after", "PT1H"), true),
+        (plain().with("wake_at", "2027-01-31T09:00:00Z").with("description", "It sleeps"), true),
+        (plain().with("wake_after", "PT1H").with("answers", yes), false),
+        (approval(), false),
+        (plain(), false),
+    ] {
+        assert_eq!(takes_no_word(&asleep_on(descriptor.clone())), takes_none, "{descriptor:?}");
+    }
+}
+
+#[test]
 fn a_yes_is_no_answer_where_nobody_is_asked() {
     let yes = said(vec![Part::json(json!({"approved": true}))]);
     let of = |descriptor: &SignalDescriptor, kind| {
