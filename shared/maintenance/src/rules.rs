@@ -63,6 +63,14 @@ impl Round {
         }
     }
 
+    /// Notes the same of one that cannot be read, and may wait on when it can. Whoever can be read makes the rule again.
+    pub(crate) fn may_need(&mut self, need: &RuleNeed, id: &InvocationId) {
+        match need {
+            RuleNeed::Shape(shape) if self.needed.contains_key(shape) => {}
+            RuleNeed::Shape(_) | RuleNeed::Unknown | RuleNeed::Nothing => self.needs(need, id),
+        }
+    }
+
     /// Notes what the invocations need that were put aside. They have no row, and may wait on when they are tried again: an
     /// event that comes until then has to arrive, and be put aside as well. One that cannot be read may need any rule.
     async fn needs_of_aside(

@@ -187,6 +187,7 @@ impl<'h> Sweep<'h> {
             let late_by = self.late_by(row);
             // Accepted work has a row where an earlier version accepted it: it fell due at once.
             let has_begun = row.has_paused();
+            let Some(standing) = standing else { continue };
             if has_begun {
                 self.summary.late_by = self.summary.late_by.max(late_by);
             }
@@ -248,9 +249,9 @@ impl<'h> Sweep<'h> {
                 }
                 InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => None,
             };
-            let found = glances.into_iter().filter_map(|(place, glance)| {
-                let told = glance.as_ref().and_then(lost)?;
-                Some(FoundWork { call: WorkCall::abandoned(ids[place].clone()), told })
+            let found = ids.iter().zip(glances).filter_map(|(id, glance)| {
+                let Glance::Known(glance) = glance else { return None };
+                Some(FoundWork { call: WorkCall::abandoned(id.clone()), told: lost(&glance)? })
             });
             self.call_for_workers(found.collect()).await;
         }
@@ -312,35 +313,42 @@ impl<'h> Sweep<'h> {
         Ok(self.store.sleepers.pending_row(&paused).await?.is_some())
     }
 
-    /// What is known of each of `ids` without its bodies, by its place. One that cannot be read, as one of a later build whose
+    /// What is known of each of `ids` without its bodies, in their order. One that cannot be read, as one of a later build whose
     /// phase this one does not know, counts as failed and keeps nobody from the others.
-    async fn glances(&mut self, ids: &[InvocationId]) -> Result<Vec<(usize, Option<InvocationSummary>)>, TurnError> {
+    async fn glances(&mut self, ids: &[InvocationId]) -> Result<Vec<Glance>, TurnError> {
         let invocations = &self.turns().invocations;
         match invocations.glance(ids).await {
-            Ok(glances) => return Ok(glances.into_iter().enumerate().collect()),
+            Ok(glances) => return Ok(glances.into_iter().map(Glance::of).collect()),
             Err(StoreError::Corrupt(_)) => {}
             Err(error) => return Err(store_failed(error)),
         }
         let mut glances = Vec::new();
-        for (place, id) in ids.iter().enumerate() {
-            match invocations.glance(std::slice::from_ref(id)).await {
-                Ok(found) => glances.extend(found.into_iter().map(|glance| (place, glance))),
-                Err(error @ StoreError::Corrupt(_)) => self.summary.row_failed(id, &store_failed(error)),
+        for id in ids {
+            let glance = match invocations.glance(std::slice::from_ref(id)).await {
+                Ok(found) => Glance::of(found.into_iter().next().flatten()),
+                Err(error @ StoreError::Corrupt(_)) => {
+                    self.summary.row_failed(id, &store_failed(error));
+                    Glance::Unreadable
+                }
                 Err(error) => return Err(store_failed(error)),
-            }
+            };
+            glances.push(glance);
         }
         Ok(glances)
     }
 
-    /// The phases of those of `rows` with a pause that is not over; the others are removed.
-    async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, InvocationPhase)>, TurnError> {
+    /// The phases of those of `rows` with a pause that is not over, `None` where that cannot be read; the others are removed.
+    async fn alive<'r>(
+        &mut self,
+        rows: &'r [PendingRow],
+    ) -> Result<Vec<(&'r PendingRow, Option<InvocationPhase>)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let mut alive = Vec::new();
-        for (place, glance) in self.glances(&ids).await? {
-            let row = &rows[place];
+        for (row, glance) in rows.iter().zip(self.glances(&ids).await?) {
             match glance {
-                Some(glance) if !is_over(row, &glance) => alive.push((row, glance.standing)),
-                Some(_) | None => self.forget_orphan(row).await,
+                Glance::Known(glance) if !is_over(row, &glance) => alive.push((row, Some(glance.standing))),
+                Glance::Known(_) | Glance::Nothing => self.forget_orphan(row).await,
+                Glance::Unreadable => alive.push((row, None)),
             }
         }
         Ok(alive)
@@ -349,6 +357,10 @@ impl<'h> Sweep<'h> {
     async fn rows(&mut self, rows: &[PendingRow], round: &mut Round) -> Result<Vec<FoundWork>, TurnError> {
         let mut found = Vec::new();
         for (row, standing) in self.alive(rows).await? {
+            let Some(standing) = standing else {
+                round.may_need(&row.rule, &row.invocation_id);
+                continue;
+            };
             match self.row(row, standing, round).await {
                 Ok(call) => found.extend(call),
                 Err(error) => self.summary.row_failed(&row.invocation_id, &error),
@@ -443,6 +455,20 @@ impl<'h> Sweep<'h> {
             self.keep_note(GROUND, collected.next).await?;
         }
         Ok(())
+    }
+}
+
+/// What the store tells of an invocation without its bodies.
+enum Glance {
+    Nothing,
+    Known(InvocationSummary),
+    /// It is damaged, or was written by another version.
+    Unreadable,
+}
+
+impl Glance {
+    fn of(found: Option<InvocationSummary>) -> Self {
+        found.map_or(Self::Nothing, Self::Known)
     }
 }
 

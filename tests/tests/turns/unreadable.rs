@@ -185,6 +185,28 @@ async fn an_invocation_that_was_put_aside_and_cannot_be_read_keeps_its_rule_and_
 }
 
 #[tokio::test]
+async fn an_invocation_that_sleeps_in_a_phase_of_another_build_keeps_its_rule() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.harness_on(store.clone(), Mode::Stateless, [awaiting()]);
+    let start = FreshTurn { invocation_id: Some("later".into()), ..FreshTurn::new("awaiting", map(json!({}))) };
+    assert!(matches!(worker.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    let paused = [AttributeValue::S("INVOCATION#later".to_owned()), AttributeValue::S("PAUSED".to_owned())];
+    overwrite(&embedded, paused.into(), "phase", "dreaming").await;
+    let rules = stage.subscriptions.rules();
+    assert_eq!(rules.len(), 1);
+    for _ in 0..4 {
+        // Longer than a rule stays that nobody needs.
+        stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+        let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+        assert!(swept.failed >= 1, "it is counted: {swept:?}");
+    }
+    assert_eq!(stage.subscriptions.rules(), rules, "its event may come when it can be read again");
+    assert!(store.rule_entries().await.unwrap().iter().all(|entry| entry.idle_since.is_none()));
+    embedded.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn lists_and_streams_pass_over_what_cannot_be_read() {
     let (embedded, store) = store().await;
     for n in 1..=3_u64 {
