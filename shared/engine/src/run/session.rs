@@ -106,7 +106,8 @@ impl SessionRun {
         let engine = engine.clone();
         let graph = graph.clone();
         let session = Self { engine, graph, session_id, lease: None, known: Mutex::new(known) };
-        if policy.is_optimistic() {
+        // What saves nothing at its end can end, whoever has saved since.
+        if policy.is_optimistic() && session.auto_saves() {
             session.check_untouched().await?;
         }
         Ok(Some(Arc::new(session)))

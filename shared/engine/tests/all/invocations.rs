@@ -410,6 +410,21 @@ async fn what_could_not_be_saved_behind_a_pause_does_not_run_and_is_over() {
     assert!(!rebased.is_overtaken(&failure.category), "a later try carries its changes over");
 }
 
+#[tokio::test]
+async fn a_pause_that_saves_nothing_at_its_end_goes_on_whoever_has_saved_since() {
+    let stage = Stage::default();
+    let policy = SessionPolicy::projected(["log"]).concurrency(SessionConcurrency::Optimistic);
+    let graph = compiled(asking("chat").sessions(policy.auto_save(false)));
+    let paused = pause(&stage.engine(), &graph, in_session("first")).await.invocation_id;
+    let other = GraphBuilder::new("o", schema()).entry("a").function("a", says("o")).edge("a", END);
+    let other = compiled(other.sessions(SessionPolicy::projected(["log"])));
+    stage.engine().invoke(&other, in_session("second")).await.unwrap();
+    let done = stage.engine().resume(&graph, &paused, resume(json!({}))).await.unwrap();
+    assert_eq!(state(done)["log"], json!(["first", "before", "after"]));
+    let saved = stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap().state;
+    assert_eq!(saved["log"], json!(["first", "before", "second", "o"]), "nothing is lost of what the other has saved");
+}
+
 struct Saves(Arc<AtomicUsize>);
 
 #[async_trait]
