@@ -192,10 +192,11 @@ impl<'d> Dispatch<'d> {
         futures::future::pending().await
     }
 
+    /// What saves the session from inside of the node, which received `state`.
     fn saver(&self, state: &State) -> Saver {
         match (&self.walk.run.session, self.walk.namespace.is_empty()) {
             (_, false) => Saver::Subgraph,
-            (Some(session), true) => Saver::Session(session.clone(), state.clone()),
+            (Some(session), true) => Saver::Session(session.clone(), self.own_state(state)),
             (None, true) => Saver::Unbound,
         }
     }

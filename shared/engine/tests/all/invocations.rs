@@ -457,6 +457,19 @@ async fn a_save_in_the_midst_survives_a_later_failure() {
 }
 
 #[tokio::test]
+async fn what_a_middleware_passes_on_is_no_part_of_a_save_in_the_midst() {
+    let stage = Stage::default();
+    let saved = Arc::new(AtomicUsize::new(0));
+    let graph = GraphBuilder::new("g", schema()).entry("save").node("save", Saves(saved.clone()));
+    let graph = graph.wrap("save", Arc::new(PassesOn)).edge("save", END);
+    let graph = compiled(graph.sessions(SessionPolicy::full_state().auto_save(false)));
+    let done = stage.engine().invoke(&graph, in_session("x")).await.unwrap();
+    assert_eq!((&state(done)["log"], saved.load(Ordering::Relaxed)), (&json!(["x", "saved"]), 1));
+    let record = stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap();
+    assert_eq!(record.state["log"], json!(["x", "saved"]));
+}
+
+#[tokio::test]
 async fn a_signal_that_was_there_first_is_claimed_with_the_pause() {
     let stage = Stage::default();
     let graph = compiled(asking("g"));
