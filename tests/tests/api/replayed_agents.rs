@@ -411,7 +411,11 @@ async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed
     let refused: Answers = || Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"));
     let silent: Answers = || Ok(answers(""));
     let cut: Answers = || Ok(Response { finish_reason: FinishReason::Length, ..answers("They said") });
-    for summary in [refused, silent, cut] {
+    let broken_off: Answers = || {
+        let raw = json!({ "error": { "message": "the model behind it is gone" } });
+        Ok(Response { finish_reason: FinishReason::Error, raw, ..answers("They said") })
+    };
+    for summary in [refused, silent, cut, broken_off] {
         let model = ScriptedModel::new(move |request| {
             match json!(request.messages.first()).to_string().contains("You write the summary") {
                 true => summary(),

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{
-    Block, CallOptions, CompletionRequest, Content, FinishReason, Message, ModelIdentity, Response, RuntimeConfig,
-    Usage,
+    Block, CallOptions, CompletionRequest, Content, FinishReason, Message, ModelError, ModelIdentity, Response,
+    RuntimeConfig, Usage,
 };
 use dormouse_ports::{EntryKind, JournalEntry, Unmarked};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use super::context::repaired;
 use super::digest::of_value;
 use super::entries::naming;
 use super::hooks::fire;
-use super::lost::mendable;
+use super::lost::{mendable, whole};
 use super::model::{conversational, millis};
 use super::open::{Told, callers};
 use super::parts::AgentParts;
@@ -54,7 +54,7 @@ pub(super) const COMPACTED: &str = "dormouse.context_compacted";
 pub(super) const KEPT: &str = "dormouse.context_kept";
 /// The beginning of the reason of that entry where the model failed; its error is behind it.
 pub(super) const NOT_ASKED: &str = "the model could not be asked for a summary: ";
-/// Its reason where the model had no more room for the summary.
+/// Its reason where the summary ends too early.
 pub(super) const CUT: &str = "the model's summary was cut";
 /// Material of that entry: what the model said, and the compaction before it.
 pub(super) const SAID: &str = "said";
@@ -383,14 +383,10 @@ async fn compact(
         false if summary.trim().is_empty() => Some("the model gave no summary"),
         false => is_longer(summary).then_some("the model's summary is longer than what it stands for"),
     };
-    let answer = answer.or_else(mendable).map(|response| Response { usage: response.billed(), ..response });
-    let response = match answer {
+    let answer = answer.or_else(mendable).and_then(whole);
+    let response = match answer.map(|response| Response { usage: response.billed(), ..response }) {
         Ok(response) => response,
-        Err(error) => {
-            kept_for(trigger, &format!("{NOT_ASKED}{error}"), None)?;
-            let (usage, may_pass) = (used.and(Usage::default(), 0.0, duration_ms), error.is_transient());
-            return Ok(Some(Compacted::No { usage, context: Vec::new(), may_pass }));
-        }
+        Err(error) => return not_had(parts, trigger, (used, duration_ms), error),
     };
     let said = response.message.content.as_text();
     if let Some(flaw) = flaw(&said, &response) {
@@ -437,6 +433,26 @@ async fn compact(
     Ok(Some(Compacted::Yes { update, usage, context: verdict.context }))
 }
 
+/// What follows where the model gave no summary but `error`, after `duration_ms`, in a run that has `used` so much.
+fn not_had(
+    parts: &AgentParts,
+    trigger: &str,
+    (used, duration_ms): (RunUsage, u64),
+    mut error: ModelError,
+) -> Result<Option<Compacted>, NodeError> {
+    let call = error.usage.take().map(|usage| SummaryCall {
+        model: parts.model.provider.identity(),
+        usage: *usage,
+        cost: parts.model.prices.map_or(0.0, |prices| prices.cost(&usage)),
+        duration_ms,
+        refused: None,
+    });
+    let (paid, cost) = call.as_ref().map(|call| (call.usage, call.cost)).unwrap_or_default();
+    kept_for(trigger, &format!("{NOT_ASKED}{error}"), call)?;
+    let (usage, may_pass) = (used.and(paid, cost, duration_ms), error.is_transient());
+    Ok(Some(Compacted::No { usage, context: Vec::new(), may_pass }))
+}
+
 /// Tokens of a summary that is made of so many bytes, at most.
 fn most_tokens(parts: &AgentParts, room: usize) -> u64 {
     let window = u64::try_from(room).unwrap_or(u64::MAX) / 2;
@@ -444,9 +460,9 @@ fn most_tokens(parts: &AgentParts, room: usize) -> u64 {
     parts.model.config.max_tokens.unwrap_or(usual).max(LEAST_TOKENS)
 }
 
-/// True if `response` ended where it had no more room: what it left out would be forgotten.
+/// True if `response` ended where it had no more room, or a filter stopped it: what it left out would be forgotten.
 fn is_cut(response: &Response) -> bool {
-    response.finish_reason == FinishReason::Length
+    matches!(response.finish_reason, FinishReason::Length | FinishReason::ContentFilter)
 }
 
 #[cfg(test)]

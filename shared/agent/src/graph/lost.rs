@@ -66,6 +66,23 @@ fn words_of(body: &Value) -> Option<&str> {
     told.find(|words| !words.trim().is_empty())
 }
 
+/// What is told of an answer in the middle of which its provider failed; `None` of any other.
+fn broken_off(response: &Response) -> Option<String> {
+    let mut message = response.has_failed().then(|| "the provider failed in the middle of its answer".to_owned())?;
+    if let Some(words) = words_of(&response.raw) {
+        message.push_str(&format!(": {}", conversational(words, MOST_WORDS)));
+    }
+    Some(message)
+}
+
+/// An answer, or the error of one in the middle of which its provider failed: it is paid all the same.
+pub(crate) fn whole(response: Response) -> Result<Response, ModelError> {
+    let Some(message) = broken_off(&response) else { return Ok(response) };
+    let mut error = ModelError::new(ModelErrorCategory::Unavailable, message);
+    error.usage = Some(Box::new(response.billed()));
+    Err(error)
+}
+
 /// An answer that can stand in a conversation.
 pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> {
     let usage = Some(response.billed());
@@ -73,11 +90,7 @@ pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> 
         let error = ModelError::new(ModelErrorCategory::Unavailable, message);
         Err(Box::new(Unusable { error, jobs: 1, advice, usage }))
     };
-    if response.has_failed() {
-        let mut message = "the provider failed in the middle of its answer".to_owned();
-        if let Some(words) = words_of(&response.raw) {
-            message.push_str(&format!(": {}", conversational(words, MOST_WORDS)));
-        }
+    if let Some(message) = broken_off(&response) {
         return broken(&message, advice_for(&response.raw));
     }
     // A thought alone answers nothing.
@@ -110,6 +123,11 @@ fn attempts_of(run: &AgentRun) -> u32 {
 /// Seconds of the next rest; `None` where the run has rested as often as it may.
 fn next_rest(run: &AgentRun) -> Option<u32> {
     usize::try_from(attempts_of(run)).ok().and_then(|attempts| RESTS.get(attempts)).copied()
+}
+
+/// True if the run may rest once more.
+pub(crate) fn may_rest(run: &AgentRun) -> bool {
+    next_rest(run).is_some()
 }
 
 /// A moment of rest before the model is asked something else behind `error` and so many jobs.

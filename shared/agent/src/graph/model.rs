@@ -25,7 +25,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
 use super::instructions;
-use super::lost::{Unusable, again, is_given_up, mendable, rest, usable};
+use super::lost::{Unusable, again, is_given_up, may_rest, mendable, rest, usable};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -245,7 +245,7 @@ async fn without_answer(
                 return stopped(parts, run, &reason).await;
             }
             // The summary may be had later: the run rests, as it does where its model is away.
-            Some(Compacted::No { usage, may_pass: true, .. }) => {
+            Some(Compacted::No { usage, may_pass: true, .. }) if may_rest(&run) => {
                 run.usage = usage;
                 let error = ModelError { may_pass: Some(true), ..error };
                 return rest(parts, &run, &error, ModelRest { jobs, ..ModelRest::default() }).await;

@@ -359,22 +359,53 @@ fn a_conversation_of_which_there_is_no_summary_stays_as_it_is_and_the_run_says_s
 
 #[test]
 fn a_summary_that_was_cut_stands_for_nothing() {
-    let model = ScriptedModel::new(|request| match asks_for_summary(request) {
-        true => Ok(Response { finish_reason: FinishReason::Length, ..says("They looked at") }),
-        false if results(request).len() < 8 => {
-            Ok(calls(&[(&format!("c{}", results(request).len()), "look", json!({ "to": "x" }))]))
-        }
-        false => Ok(says("done")),
+    let filtered = Response { finish_reason: FinishReason::ContentFilter, ..says("They looked at") };
+    for cut in [Response { finish_reason: FinishReason::Length, ..says("They looked at") }, filtered, broken_off()] {
+        let model = ScriptedModel::new(move |request| match asks_for_summary(request) {
+            true => Ok(cut.clone()),
+            false if results(request).len() < 8 => {
+                Ok(calls(&[(&format!("c{}", results(request).len()), "look", json!({ "to": "x" }))]))
+            }
+            false => Ok(says("done")),
+        });
+        let used = model.clone();
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
+            parts.model.context_window = Some(2000);
+            graph::graph(parts)
+        }));
+        let run = bed.start("helper", message("look"));
+        let state = bed.status(&run).completed();
+        assert_eq!(state["compaction"], json!(null));
+        assert!(model.requests.lock().expect("not poisoned").iter().any(asks_for_summary), "it was asked for");
+        assert_eq!(state["usage"]["prompt_tokens"], 100 * model.calls(), "each was paid");
+    }
+}
+
+/// The beginning of an answer in the middle of which its provider failed.
+fn broken_off() -> Response {
+    let raw = json!({ "error": { "message": "the model behind it is gone" } });
+    Response { finish_reason: FinishReason::Error, raw, ..says("They looked at") }
+}
+
+#[test]
+fn a_summary_in_the_middle_of_which_the_provider_failed_is_asked_for_again_where_the_conversation_is_refused() {
+    let tries = AtomicUsize::new(0);
+    let model = ScriptedModel::new(move |request| match (asks_for_summary(request), size(request) > 1_500) {
+        (true, _) if tries.fetch_add(1, Ordering::Relaxed) == 0 => Ok(broken_off()),
+        (true, _) => Ok(says("it was looked at")),
+        (false, true) => Err(too_long()),
+        (false, false) => Ok(says("done")),
     });
-    let used = model.clone();
-    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
-        let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
-        parts.model.context_window = Some(2000);
-        graph::graph(parts)
-    }));
-    let run = bed.start("helper", message("look"));
-    assert_eq!(bed.status(&run).completed()["compaction"], json!(null));
-    assert!(model.requests.lock().expect("not poisoned").iter().any(asks_for_summary), "it was asked for");
+    let said = [("user", "x".repeat(8_000)), ("assistant", "x".repeat(8_000)), ("user", "And now?".to_owned())];
+    let messages: Vec<Value> = said.iter().map(|(role, said)| json!({ "role": role, "content": said })).collect();
+    let mut bed = unsaid(&model);
+    let run = bed.start("helper", json!({ "messages": messages }));
+    assert!(bed.status(&run).is_asleep(), "it rests");
+    bed.pass(Duration::from_secs(3_600));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["compaction"]["summary"]), (&json!("completed"), &json!("it was looked at")));
+    assert_eq!(state["usage"]["prompt_tokens"], json!(300), "both summaries and the answer");
 }
 
 #[test]

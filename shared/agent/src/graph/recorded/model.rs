@@ -96,7 +96,8 @@ impl RecordedModel {
         self.clock.pass(number(&past.payload, "duration_ms"));
         if let Some(error) = failed_with(&past) {
             // Behind a conversation that was too long it stands in the record where the run has rested for it.
-            return Err(ModelError { may_pass: Some(true), ..read_error(error) });
+            let usage = past.payload.contains_key("usage").then(|| Box::new(usage_of(&past.payload)));
+            return Err(ModelError { may_pass: Some(true), usage, ..read_error(error) });
         }
         let has_said = !is_no_summary(&past) || past.payload.contains_key(RESPONSE);
         let said = if has_said { text(&past.material, SAID) } else { Some("") };
