@@ -492,10 +492,12 @@ impl Api {
             }
             Err(refusal) => return Err(refusal),
         };
-        let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
+        let Some(spec) = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow) else {
+            // It may be one of a workspace that cannot be loaded at the moment.
+            let refused = self.refused_of_server(call, &stored.entry_workflow).await?;
             let message = "the workflow of the persona is not offered any more";
-            ProtocolError::new(ErrorCode::PolicyViolation, message)
-        })?;
+            return Err(refused.unwrap_or_else(|| ProtocolError::new(ErrorCode::PolicyViolation, message)));
+        };
         check_tier(&spec, stored.autonomy_tier)?;
         if stored.receipt_policy == ReceiptPolicy::Required && self.parts().receipts.is_none() {
             let message = "the persona requires receipts, which this server does not issue";

@@ -1,6 +1,11 @@
 //! Workspaces, personas, artifacts, branches: what is written can be read, by its id and in its lists.
 
-use dormouse_api::CallAnswer;
+use std::sync::Arc;
+
+use dormouse_api::{AgentSource, CallAnswer, CatalogLine, PersonaSpec, ToolInfo};
+use dormouse_engine::{CompiledGraph, EngineError};
+use dormouse_harness::{GraphSource, VersionedGraph};
+use dormouse_ports::Category;
 use serde_json::{Value, json};
 
 use crate::world::{World, actor, ada, ids, says, text};
@@ -35,6 +40,63 @@ async fn each_graph_is_a_persona() {
     );
     assert_eq!(world.get("/v1/personas/persona_chat").await, page["data"][0]);
     assert_eq!(world.refusal(ada(), "GET", "/v1/personas/persona_x", Value::Null).await.status(), 404);
+}
+
+/// Agents of a workspace that cannot be loaded, beside another one that has none.
+#[derive(Debug)]
+struct Broken;
+
+#[async_trait::async_trait]
+impl GraphSource for Broken {
+    async fn current(&self, _: &str) -> Result<Option<VersionedGraph>, EngineError> {
+        Err(EngineError::new(Category::ProviderUnavailable, "it is broken"))
+    }
+
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    async fn of_version(&self, _: &str, _: &str) -> Result<Arc<CompiledGraph>, EngineError> {
+        Err(EngineError::new(Category::ProviderUnavailable, "it is broken"))
+    }
+
+    fn made(&self) -> Vec<Arc<CompiledGraph>> {
+        Vec::new()
+    }
+}
+
+#[async_trait::async_trait]
+impl AgentSource for Broken {
+    async fn personas(&self) -> Result<Vec<PersonaSpec>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn tools(&self, _: bool) -> Result<Vec<ToolInfo>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn catalog(&self, _: bool) -> Result<Vec<CatalogLine>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn refusal_of(&self, _: &str) -> Result<Option<String>, String> {
+        Err("it is broken".to_owned())
+    }
+
+    fn prepare(&self, _: Box<dyn Fn(&CompiledGraph) + Send + Sync>) {}
+}
+
+#[tokio::test]
+async fn a_persona_of_an_agent_that_cannot_be_loaded_at_the_moment_is_not_said_to_be_gone() {
+    let (world, session) = World::with_session().await;
+    let persona = json!({"name": "Clerk", "version": "1", "entry_workflow": "chat", "description": "Talks.",
+        "autonomy_tier": "act_with_approval", "receipt_policy": "optional"});
+    let made = world.post("/v1/personas", persona).await;
+    let task = json!({"persona_id": made["id"], "input": says("Hello")["input"]});
+    let call = || world.asked(ada(), "POST", &format!("{session}/tasks"), &task, None).unwrap();
+    let refusal = world.served_by(Arc::new(Broken)).serve(call()).await.unwrap_err();
+    assert_eq!(refusal.status(), 503, "it is asked again: {refusal}");
+    assert!(world.api.serve(call()).await.is_ok());
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use dormouse_api::{
-    Actor, Agent, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore,
-    StoredImages, WebhookKeys, WebhookParts, webhook_graph,
+    Actor, Agent, AgentSource, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, Personas,
+    Receipts, RecordingStore, StoredImages, WebhookKeys, WebhookParts, webhook_graph,
 };
 use dormouse_declared::ServedTemplates;
 use dormouse_engine::{Engine, Ports};
@@ -211,6 +211,21 @@ impl World {
         })
     }
 
+    /// A server of what is stored in the world, with the agents of `source` alone.
+    pub(crate) fn served_by(&self, source: Arc<dyn AgentSource>) -> Api {
+        Api::new(ApiParts {
+            secrets: secrets(),
+            templates: None,
+            abilities: dormouse_api::Abilities::default(),
+            webhooks: None,
+            harness: self.harness.clone(),
+            records: self.records.clone(),
+            cursors: Cursors::new(b"secret"),
+            personas: Personas::default().with_source(source),
+            receipts: None,
+        })
+    }
+
     /// A world with a workspace and a session in it; the path of the session.
     pub(crate) async fn with_session() -> (Arc<Self>, String) {
         let world = Self::new();
@@ -276,7 +291,8 @@ impl World {
         self.serve(Call { is_placed_for_caller: true, ..call }).await
     }
 
-    fn asked(
+    /// The call that HTTP would make.
+    pub(crate) fn asked(
         &self,
         actor: Actor,
         method: &str,
