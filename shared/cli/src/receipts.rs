@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
 use crate::target::{TargetError, access, kms_key, tell_of_workspace, usual_data};
+use crate::terminal::plain;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
@@ -174,7 +175,7 @@ async fn list(asked: &ListReceiptsArgs) -> Result<(), ReceiptsError> {
             match asked.json {
                 true => writeln!(out, "{receipt}")?,
                 false => {
-                    let text = |name: &str| receipt[name].as_str().unwrap_or_default().to_owned();
+                    let text = |name: &str| plain(receipt[name].as_str().unwrap_or_default());
                     writeln!(out, "{}  {}  {}", text("issued_at"), text("id"), text("summary"))?;
                 }
             }
@@ -289,15 +290,19 @@ fn parsed(place: &Path) -> Result<Export, ReceiptsError> {
     Export::parse(&read(place)?).map_err(|error| ReceiptsError::Export { place: place.to_owned(), error })
 }
 
+/// Prints what came of the file `place`. Its ids are those of whoever wrote it, who may be a stranger that wants another
+/// verdict to be seen.
 fn print(out: &mut impl Write, place: &Path, count: usize, report: &Report) -> io::Result<()> {
     let verdict = if report.is_sound() { "valid" } else { "NOT VALID" };
-    writeln!(out, "{}: {count} receipts, {verdict}", place.display())?;
+    writeln!(out, "{}: {count} receipts, {verdict}", plain(&place.display().to_string()))?;
     for finding in &report.findings {
         let number = finding.position + 1;
-        writeln!(out, "  receipt {number} {}: {} ({})", finding.receipt_id, finding.flaw, finding.flaw.code())?;
+        let told = format!("receipt {number} {}: {} ({})", finding.receipt_id, finding.flaw, finding.flaw.code());
+        writeln!(out, "  {}", plain(&told))?;
     }
     for chain in &report.chains {
-        writeln!(out, "  {}: {} receipts up to {}", chain.session_id, chain.receipts, chain.head)?;
+        let told = format!("{}: {} receipts up to {}", chain.session_id, chain.receipts, chain.head);
+        writeln!(out, "  {}", plain(&told))?;
     }
     Ok(())
 }

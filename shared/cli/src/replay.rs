@@ -14,6 +14,7 @@ use jiff::{Span, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
+use crate::terminal::{self, plain};
 
 /// Differences that are shown.
 const MOST_SHOWN: usize = 20;
@@ -272,7 +273,8 @@ impl ReplayVerdict {
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let reason = if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
-        writeln!(out, "{} {} ({}) as {}{reason}", self.task, self.words(), self.ended, self.replay)
+        let told = format!("{} {} ({}) as {}{reason}", self.task, self.words(), self.ended, self.replay);
+        writeln!(out, "{}", plain(&told))
     }
 
     fn json(&self) -> Value {
@@ -339,7 +341,10 @@ fn diff(out: &mut impl Write, before: &[(String, Value)], now: &[(String, Value)
     }
     for (at, before, now) in parts {
         let side = |one: Option<&(String, Value)>| {
-            one.map_or_else(|| "(nothing)".to_owned(), |(kind, payload)| format!("{kind} {payload}"))
+            one.map_or_else(
+                || "(nothing)".to_owned(),
+                |(kind, payload)| format!("{} {}", plain(kind), terminal::json(payload, false)),
+            )
         };
         writeln!(out, "step {}\n- {}\n+ {}", at + 1, side(before), side(now))?;
     }
@@ -357,6 +362,20 @@ mod tests {
             assert!(instant(ago).expect("an instant") < Timestamp::now(), "{ago}");
         }
         assert!(instant("yesterday").is_err());
+    }
+
+    /// A failure may say what a tool or a model said.
+    #[test]
+    fn what_a_run_said_moves_no_cursor() {
+        let screen = "x\u{1b}[2J\u{9b}1m\r\ny";
+        let replay = json!({ "id": "task_2", "status": "FAILED", "failure": { "code": "x", "message": screen } });
+        let mut out = Vec::new();
+        ReplayVerdict::of(&json!({ "id": "task_1", "status": "COMPLETED" }), &replay).print(&mut out).expect("printed");
+        let steps = [("tool.completed".to_owned(), json!({ "output": screen }))];
+        diff(&mut out, &steps, &[], false).expect("printed");
+        let shown = String::from_utf8(out).expect("text");
+        assert!(!shown.contains(|c: char| c != '\n' && c.is_control()), "{shown:?}");
+        assert_eq!(shown.lines().count(), 4, "{shown}");
     }
 
     #[test]

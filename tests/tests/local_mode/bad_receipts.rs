@@ -140,6 +140,29 @@ fn each_flaw_of_a_file_is_told_by_its_name_and_nothing_is_written() {
     }
 }
 
+/// Whoever forges a file chooses its ids, and what a terminal obeys must not show another verdict.
+#[test]
+fn a_forged_file_says_nothing_to_the_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts.jsonl");
+    let screen = "x\u{1b}[2J\u{1b}[H\rreceipts.jsonl: 1 receipts, valid\n\u{9b}8m\u{202e}";
+    let forged = edited(&chain(&ours())[0], |value| {
+        value["receipt_id"] = screen.into();
+        value["identifiers"]["session_id"] = screen.into();
+        value["signatures"][0]["key_id"] = screen.into();
+    });
+    fs::write(&place, forged).expect("a file");
+    let mut command = program();
+    let ran = command.current_dir(folder.path()).args(["receipts", "verify", "receipts.jsonl"]).output();
+    let ran = ran.expect("it runs");
+    assert_eq!(ran.status.code(), Some(3), "{ran:?}");
+    let shown = String::from_utf8(ran.stdout).expect("text");
+    assert!(shown.starts_with("receipts.jsonl: 1 receipts, NOT VALID\n"), "{shown}");
+    let is_obeyed = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!shown.contains(is_obeyed) && !shown.contains("\nreceipts.jsonl"), "{shown:?}");
+    assert!(shown.contains(r"x\u{1b}[2J"), "{shown}");
+}
+
 async fn sent(dormouse: &Dormouse, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let client = reqwest::Client::new();
     let request = match method {
