@@ -24,6 +24,9 @@ const LIMITS: AdmissionLimits =
     AdmissionLimits { running: 128, running_per_key: 96, waiting: 1024, waiting_per_key: 768 };
 /// The longest wait: behind it, most clients have stopped to listen.
 const WAIT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(5), refusable: true };
+/// Number of long bodies that are held at a time, from their first bytes to the answer: as many as are worked on, so that no crowd
+/// of clients fills the memory. Some may take a minute to come.
+const BODIES: AdmissionLimits = LIMITS;
 /// Number of requests that are worked on although their clients have left; more keep their seats.
 const LEFT: AdmissionLimits = AdmissionLimits { running: 128, running_per_key: 96, waiting: 0, waiting_per_key: 0 };
 /// Pieces of a stream that are made before its client takes them.
@@ -35,6 +38,7 @@ const REMEMBERED: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     admission: Admission<Lane>,
+    bodies: Admission<Lane>,
     left: Admission<Lane>,
     processor: Turns,
     lanes: Arc<Mutex<BTreeMap<Credentials, Lane>>>,
@@ -58,8 +62,8 @@ impl Credentials {
 impl Gate {
     /// A gate to work that `processor` does.
     pub(crate) fn new(processor: Turns, clock: Arc<dyn Clock>) -> Self {
-        let left = Admission::new(LEFT, clock.clone());
-        Self { admission: Admission::new(LIMITS, clock), left, processor, lanes: Arc::default() }
+        let (left, bodies) = (Admission::new(LEFT, clock.clone()), Admission::new(BODIES, clock.clone()));
+        Self { admission: Admission::new(LIMITS, clock), bodies, left, processor, lanes: Arc::default() }
     }
 
     /// The lane of a caller with these credentials. It is the tenant's as soon as one request has shown whose they are:
@@ -85,6 +89,13 @@ impl Gate {
     /// Waits until a request in `lane` may be worked on.
     pub(crate) async fn enter(&self, lane: Lane) -> Result<Admitted<Lane>, Overloaded> {
         self.admission.enter(lane, WAIT).await
+    }
+
+    /// Waits until a long body of a request in `lane` may be held. All callers of whom nobody knows who they are share one line:
+    /// they cannot take all places.
+    pub(crate) async fn hold(&self, lane: &Lane) -> Result<Admitted<Lane>, Overloaded> {
+        let line = if *lane == Lane::Nobody { Lane::Strangers } else { lane.clone() };
+        self.bodies.enter(line, WAIT).await
     }
 
     /// The seat that `admitted` is, of a request in `lane`.
@@ -227,5 +238,21 @@ mod tests {
         let refused = gate.enter(noisy.clone()).now_or_never().expect("at once").expect_err("its line is full");
         assert!(refused.by_its_own);
         assert!(gate.enter(quiet).now_or_never().expect("at once").is_ok());
+    }
+
+    #[tokio::test]
+    async fn strangers_with_long_bodies_leave_places_to_those_who_are_known() {
+        let gate = gate();
+        let unknown = [Lane::Nobody, Lane::Strangers];
+        let held: Vec<_> = (0..BODIES.running_per_key)
+            .map(|number| gate.hold(&unknown[number % 2]).now_or_never().expect("at once"))
+            .collect();
+        assert!(held.iter().all(Result::is_ok));
+        for lane in &unknown {
+            assert!(gate.hold(lane).now_or_never().is_none(), "the next one waits: {lane:?}");
+        }
+        assert!(gate.hold(&Lane::Tenant("acme".into())).now_or_never().expect("at once").is_ok());
+        drop(held);
+        assert!(gate.hold(&Lane::Strangers).now_or_never().expect("at once").is_ok());
     }
 }

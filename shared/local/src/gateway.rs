@@ -7,14 +7,14 @@ use std::io;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use dormouse_harness::{Overloaded, TurnError, bucket_of};
+use dormouse_harness::{Admitted, Overloaded, TurnError, bucket_of};
 use dormouse_http::{BearerKey, Content, Findings, Server, percent};
 use dormouse_ports::{Category, Event};
 use dormouse_protocol::request::MAX_FILE_BODY_BYTES;
@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use crate::bus::LocalBus;
 use crate::gate::{Credentials, Gate};
 use crate::hosts::Hosts;
+use crate::lane::Lane;
 use crate::listen;
 use crate::shutdown::RunningGuard;
 use crate::sign_in::SignIn;
@@ -38,6 +39,9 @@ const REQUEST_ID: &str = "x-request-id";
 
 /// Largest number of bytes of a body that are taken; a client that sends more is cut off.
 const THROWN_AWAY: usize = 64 * 1024 * 1024;
+
+/// Number of bytes of a body that every request may have read; one with more waits for its place.
+const SHORT: usize = 64 * 1024;
 
 /// Time for which reads are waited for when it is time to end: some wait for events that are yet to come.
 const READS_AT_END: Duration = Duration::from_secs(1);
@@ -125,23 +129,23 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
     let request = match server.refuse_unread(headed(&head)).await {
         Ok(refusal) => {
-            // Who does not send it to its end is told all the same.
-            let _ = read_body(body, 0).await;
+            throw_away(body.into_data_stream(), 0).await;
             return encode(refusal, running);
         }
         Err(request) => request,
     };
-    // Each API refuses what is too large for it.
-    let request = match read_body(body, body_limit.max(MAX_FILE_BODY_BYTES)).await {
-        Ok(body) => dormouse_http::Request { body, ..*request },
-        Err(error) => {
-            return invalid(&format!("no whole request came: {error}"));
-        }
-    };
     let in_protocol = request.path.starts_with("/v1");
-    // A caller that leaves while it waits leaves the line.
     let credentials = request.header("authorization").map(Credentials::new);
     let lane = gate.lane(credentials);
+    // Each API refuses what is too large for it. A long body has its place until the request is answered.
+    let (request, _place) = match read_body(body, body_limit.max(MAX_FILE_BODY_BYTES), gate.hold(&lane)).await {
+        Ok((body, place)) => (dormouse_http::Request { body, ..*request }, place),
+        Err(NoBody::Broken(error)) => {
+            return invalid(&format!("no whole request came: {error}"));
+        }
+        Err(NoBody::NoPlace(overloaded)) => return overload(overloaded, in_protocol),
+    };
+    // A caller that leaves while it waits leaves the line.
     let admitted = match gate.enter(lane.clone()).await {
         Ok(admitted) => admitted,
         Err(overloaded) => return overload(overloaded, in_protocol),
@@ -212,21 +216,56 @@ pub(crate) fn headed(head: &Parts) -> dormouse_http::Request {
     }
 }
 
-/// The body, or a little more than `limit` of it: enough to see that it is too large. What comes behind is thrown away,
-/// because many clients read no answer before they have sent everything.
-async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
-    let mut read = Vec::new();
-    let mut came = 0;
+/// Why there is no body to work on.
+#[derive(Debug)]
+enum NoBody {
+    /// It did not come, or not in time.
+    Broken(axum::Error),
+    /// It is long, and too many long ones are held.
+    NoPlace(Overloaded),
+}
+
+/// The body, or a little more than `limit` of it: enough to see that it is too large. A long one waits for its `place`, which it
+/// is given with. What comes behind is thrown away.
+async fn read_body(
+    body: Body,
+    limit: usize,
+    place: impl Future<Output = Result<Admitted<Lane>, Overloaded>>,
+) -> Result<(Vec<u8>, Option<Admitted<Lane>>), NoBody> {
+    let (mut read, mut came) = (Vec::new(), 0);
+    let (mut waits, mut held) = (Some(Box::pin(place)), None);
     let mut chunks = body.into_data_stream();
     while came <= limit.max(THROWN_AWAY)
         && let Some(chunk) = chunks.next().await
     {
-        let chunk = chunk?;
+        let chunk = chunk.map_err(NoBody::Broken)?;
         came += chunk.len();
+        if came > SHORT
+            && let Some(place) = waits.take()
+        {
+            match place.await {
+                Ok(place) => held = Some(place),
+                Err(overloaded) => {
+                    drop((read, chunk));
+                    throw_away(chunks, came).await;
+                    return Err(NoBody::NoPlace(overloaded));
+                }
+            }
+        }
         let room = (limit + 1).saturating_sub(read.len());
         read.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
     }
-    Ok(read)
+    Ok((read, held))
+}
+
+/// Reads what is left of a body of which so many bytes `came`, and keeps nothing of it: many clients read no answer before they have
+/// sent everything. Who does not send it to its end is told all the same.
+async fn throw_away(mut chunks: BodyDataStream, mut came: usize) {
+    while came <= THROWN_AWAY
+        && let Some(Ok(chunk)) = chunks.next().await
+    {
+        came += chunk.len();
+    }
 }
 
 /// The response as it is sent. A stream ends when it is time to end, so that its client comes back.
@@ -362,13 +401,39 @@ fn failure(status: StatusCode, category: Category, message: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::sync::Arc;
+
+    use dormouse_ports::Clock;
+    use dormouse_system::SystemClock;
+    use futures::stream;
+
     use super::*;
+    use crate::lane::Turns;
 
     #[tokio::test]
     async fn a_body_is_read_up_to_the_limit() {
-        let read = |size: usize| read_body(Body::from(vec![7; size]), 10);
-        assert_eq!(read(10).await.expect("a body").len(), 10);
-        assert_eq!(read(1000).await.expect("a body").len(), 11);
+        let read = |size: usize| read_body(Body::from(vec![7; size]), 10, no_place());
+        assert_eq!(read(10).await.expect("a body").0.len(), 10);
+        assert_eq!(read(1000).await.expect("a body").0.len(), 11);
+    }
+
+    fn no_place() -> impl Future<Output = Result<Admitted<Lane>, Overloaded>> {
+        ready(Err(Overloaded { retry_after: Duration::from_secs(1), by_its_own: true }))
+    }
+
+    #[tokio::test]
+    async fn a_long_body_is_read_where_it_has_a_place_and_a_short_one_everywhere() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let gate = Gate::new(Turns::of_processor(clock.clone()), clock);
+        let body =
+            |size: usize| Body::from_stream(stream::iter(vec![Ok::<_, Infallible>(vec![7_u8; 1024]); size / 1024]));
+        let (read, place) = read_body(body(SHORT), 2 * SHORT, no_place()).await.expect("a body");
+        assert!(read.len() == SHORT && place.is_none());
+        let refused = read_body(body(SHORT + 1024), 2 * SHORT, no_place()).await;
+        assert!(matches!(&refused, Err(NoBody::NoPlace(_))), "{refused:?}");
+        let (read, place) = read_body(body(2 * SHORT), 2 * SHORT, gate.hold(&Lane::Nobody)).await.expect("a body");
+        assert!(read.len() == 2 * SHORT && place.is_some());
     }
 
     #[test]
