@@ -1,8 +1,9 @@
 //! The database of a mirror: what was read of the feed, and how far, in one transaction each time.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction,
 use serde::Serialize;
 use serde_json::Value;
 
-use super::tables;
+use super::{PLACE, tables};
 
 /// `DORM` in ASCII: a database of ours says so in its header.
 const OURS: i32 = 0x444f_524d;
@@ -20,6 +21,8 @@ const OURS: i32 = 0x444f_524d;
 pub(crate) const VERSION: i32 = 1;
 /// Time for which another process may hold the database.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What a repository around a workspace does not take in of the folder of its database.
+const IGNORED: &str = "/.gitignore\n/history.db*\n";
 
 /// Reason for which there is no mirror. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +106,15 @@ impl Mirror {
         }
         if path.is_symlink() && !path.exists() {
             return Err(MirrorError::Dangling(path.to_owned()));
+        }
+        // It holds everything that was said: it is for this user alone, and in no repository.
+        for (file, content) in [(path.to_owned(), "")].into_iter().chain(ignoring(path).map(|file| (file, IGNORED))) {
+            match begun(&file, content) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(MirrorError::Io { path: file, error });
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
         let mirror = Self::connected(path, Connection::open(path))?;
         let (owner, version) = mirror.header()?;
@@ -303,6 +315,20 @@ fn told(path: &Path, error: rusqlite::Error) -> MirrorError {
     }
 }
 
+/// The file that keeps the database at `path` out of a repository; none where its user has named the place.
+fn ignoring(path: &Path) -> Option<PathBuf> {
+    path.ends_with(PLACE).then(|| path.with_file_name(".gitignore"))
+}
+
+/// Makes a file that only this user can read.
+///
+/// # Errors
+/// It is there, or cannot be made.
+fn begun(file: &Path, content: &str) -> io::Result<()> {
+    let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    made.write_all(content.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -430,6 +456,25 @@ mod tests {
         assert!(matches!(Mirror::open(&other, "w"), Err(MirrorError::Foreign(_))));
         assert_eq!(count(&other, "mine"), 0, "it stays as it is");
         assert!(matches!(Mirror::existing(&place.path().join("none")), Err(MirrorError::Missing(_))));
+    }
+
+    #[test]
+    fn what_was_said_is_for_its_user_alone_and_in_no_repository() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let place = tempfile::tempdir().expect("a folder");
+        let (path, elsewhere) = (place.path().join(PLACE), place.path().join("support.db"));
+        for path in [&path, &elsewhere] {
+            drop(Mirror::open(path, "w").expect("a mirror"));
+            let mode = fs::metadata(path).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+        }
+        let ignored = path.with_file_name(".gitignore");
+        assert!(fs::read_to_string(&ignored).expect("a file").contains("/history.db*"));
+        assert!(!place.path().join(".gitignore").exists(), "who names a place knows what is around it");
+        fs::write(&ignored, "mine").expect("a file");
+        drop(Mirror::open(&path, "w").expect("a mirror"));
+        assert_eq!(fs::read_to_string(&ignored).expect("a file"), "mine", "it stays as it is");
     }
 
     #[cfg(unix)]
