@@ -73,12 +73,14 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Controls; what turns the direction of writing; what is not seen at all.
+/// Controls; what turns the direction of writing; what is not seen at all: fillers, and the tags and selectors in which text can
+/// be hidden. Those that make up pictures are shown.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -94,6 +96,11 @@ mod tests {
         let shown = plain(STRANGE);
         assert_eq!(shown, r"a\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\nb\u{202e}c\u{2066}\u{7f}\u{200b}\u{e0041}\u{2028}");
         assert_eq!(plain("Grüße, 東京, \u{1f44d}\u{1f3fd}"), "Grüße, 東京, \u{1f44d}\u{1f3fd}");
+        let hidden = ["\u{3164}", "\u{ffa0}", "\u{115f}", "\u{34f}", "\u{e0100}", "\u{e01ef}"];
+        assert!(hidden.iter().all(|one| plain(one).starts_with(r"\u{")), "nobody sees them, and they are sent");
+        for shown in ["\u{2764}\u{fe0f}", "\u{1f469}\u{200d}\u{1f680}", "\u{939}\u{93f}\u{928}"] {
+            assert_eq!(plain(shown), shown);
+        }
     }
 
     #[test]
