@@ -26,6 +26,8 @@ use crate::shutdown::RunningGuard;
 /// way over it, and the proxy can only answer that with an error.
 const HEAD: Duration = Duration::from_secs(75);
 const HEAD_IN_A_CROWD: Duration = Duration::from_secs(5);
+/// Number of bytes of a head, and of what is read of a body before anybody takes it: AWS takes 10 KB of headers.
+const READ_AHEAD: usize = 64 * 1024;
 /// Time that the next part of a body may take.
 const PIECE: Duration = Duration::from_secs(15);
 /// Time that a body may take.
@@ -85,7 +87,7 @@ async fn connection(stream: TcpStream, (head, unread): (Duration, Duration), rou
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(tower_of(routes));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(head);
+    builder.timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(READ_AHEAD);
     let stream = TokioIo::new(Patient::new(stream, unread));
     let mut served = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let ended = tokio::select! {
@@ -176,6 +178,26 @@ mod tests {
         let _ = client.read_to_end(&mut Vec::new()).await.expect("it ends");
         assert!(idle.elapsed() > head / 2, "{:?}", idle.elapsed());
         serving.await.expect("it ends");
+    }
+
+    #[tokio::test]
+    async fn a_head_without_an_end_is_read_to_its_bound() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let shutdown = Shutdown::new();
+        let begin = "GET / HTTP/1.1\r\nhost: here\r\nx: ";
+        let long = format!("{begin}{}\r\n\r\n", "x".repeat(READ_AHEAD / 2));
+        let endless = format!("{begin}{}", "x".repeat(READ_AHEAD - begin.len()));
+        for (head, status) in [(long, "HTTP/1.1 404 "), (endless, "HTTP/1.1 431 ")] {
+            let mut client = TcpStream::connect(address).await.expect("it is listened to");
+            let (stream, _) = listener.accept().await.expect("a client");
+            let serving = tokio::spawn(connection(stream, (HEAD, UNREAD), Router::new(), shutdown.running()));
+            client.write_all(head.as_bytes()).await.expect("it is read");
+            let mut answer = [0; 1024];
+            let read = client.read(&mut answer).await.expect("an answer");
+            assert!(answer.starts_with(status.as_bytes()), "{}", String::from_utf8_lossy(&answer[..read]));
+            serving.abort();
+        }
     }
 
     #[tokio::test]
