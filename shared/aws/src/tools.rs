@@ -98,9 +98,12 @@ impl FunctionBackend {
 fn away(error: &FunctionError, changes: bool) -> ExecutionError {
     let reason = format!("the function for tools does not answer: {error}");
     match error {
-        // It has no room, is being changed, or its sandbox could not be made: nothing was begun.
-        FunctionError::Refused { status: 409 | 429 | 502, .. } => {
-            ExecutionError::Unavailable { reason, uncertain: false }
+        // It has no room, or is being changed: nothing was begun.
+        FunctionError::Refused { status: 409 | 429, .. } => ExecutionError::Unavailable { reason, uncertain: false },
+        // The same where Lambda names what kept it from making a sandbox. Without a name somebody on the way to it answers, who
+        // may have handed the call on.
+        FunctionError::Refused { status: 502, code, .. } => {
+            ExecutionError::Unavailable { reason, uncertain: changes && code == "502" }
         }
         // Lambda itself failed, before the call or behind it.
         FunctionError::Refused { status: 500.., .. } => ExecutionError::Unavailable { reason, uncertain: changes },
@@ -227,6 +230,7 @@ mod tests {
             (refused("TooManyRequestsException", 429), Some(false)),
             (refused("ResourceConflictException", 409), Some(false)),
             (refused("EC2ThrottledException", 502), Some(false)),
+            (refused("502", 502), Some(true)),
             (refused("ServiceException", 500), Some(true)),
             (refused("503", 503), Some(true)),
             (FunctionError::Unknown(FetchError::Closed("cut".to_owned())), Some(true)),
