@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::failure::{refused, too_large, unfinished};
 use super::http::TOO_LARGE;
+use super::output;
 use super::question::{Along, NextStep, next};
 
 /// Seconds from one question to the next where the server wants no longer ones; the last ones hold from then on.
@@ -129,7 +130,7 @@ impl KnownTask {
                 })
             }
             TaskPayload::Completed { result } => {
-                read::<CallToolResult>(result).map(|result| Followed::Result(Box::new(result)))
+                result_in(&Value::Object(result)).map(|result| Followed::Result(Box::new(result)))
             }
             TaskPayload::Failed { error } => refused(&read::<ErrorData>(error)?).map(Followed::Reply),
             TaskPayload::Cancelled => {
@@ -142,14 +143,22 @@ impl KnownTask {
 }
 
 fn read<T: serde::de::DeserializeOwned>(told: JsonObject) -> Result<T, ToolError> {
-    serde_json::from_value(Value::Object(told)).map_err(|error| {
-        ToolError::permanent(format!("its task ended with something that is no outcome of a call: {error}"))
-            .maybe_done()
-    })
+    serde_json::from_value(Value::Object(told)).map_err(|error| no_outcome(&error))
+}
+
+/// The result that is `told`, also where a part of it is not as the protocol has it.
+fn result_in(told: &Value) -> Result<CallToolResult, ToolError> {
+    CallToolResult::deserialize(told).or_else(|error| output::in_parts(told).ok_or_else(|| no_outcome(&error)))
+}
+
+fn no_outcome(error: &serde_json::Error) -> ToolError {
+    ToolError::permanent(format!("its task ended with something that is no outcome of a call: {error}")).maybe_done()
 }
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::TaskStatus;
+
     use super::*;
 
     fn told(code: ErrorCode) -> Result<ToolReply, ToolError> {
@@ -167,5 +176,20 @@ mod tests {
         }
         let Ok(ToolReply::Done(output)) = told(TOO_LARGE) else { panic!("it has ended") };
         assert!(output.is_error);
+    }
+
+    #[test]
+    fn a_task_whose_outcome_has_a_block_that_is_none_has_ended() {
+        let told = |result: Value| {
+            let Value::Object(result) = result else { panic!("an object") };
+            let task = Task::new("t", TaskStatus::Working, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z");
+            let known = KnownTask { task: "t".to_owned(), polls: 0, failures: 0 };
+            known.follow(DetailedTask::new(task, TaskPayload::Completed { result }))
+        };
+        let blocks = json!([{ "type": "text", "text": "booked" }, { "type": "resource_link", "uri": "file:///a" }]);
+        let Ok(Followed::Result(result)) = told(json!({ "content": blocks })) else { panic!("it has ended") };
+        assert_eq!(result.content.len(), 2);
+        let error = told(json!({ "content": "booked" })).err().expect("it says nothing");
+        assert!(error.uncertain && error.message.contains("no outcome of a call"), "{error}");
     }
 }
