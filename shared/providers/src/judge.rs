@@ -114,6 +114,7 @@ impl Judge<'_> {
     fn read_output(self, schema: &Value, output: &str) -> Result<Value, String> {
         let value = dormouse_json::read(output.as_bytes(), dormouse_json::ENTRY)
             .map_err(|error| format!("it is no JSON: {error}"))?;
+        dormouse_json::measure(&value, dormouse_json::STATE).map_err(|excess| excess.to_string())?;
         let schema = of_object(self.schemas, schema)?;
         check(&schema, &value)?;
         Ok(value)

@@ -170,6 +170,11 @@ async fn output_is_constrained_natively_or_asked_for() {
     assert_eq!(response.parsed, Some(json!({ "value": 42 })));
     assert!(asked.sent().get("response_format").is_none());
     assert!(asked.sent()["messages"][0]["content"].as_str().expect("a text").contains("\"required\":[\"value\"]"));
+
+    let output = r#"{"value": 42, "$serde_json::private::Number": 1}"#;
+    let odd = Stage::json(completion(json!({ "content": output }), "stop"));
+    let refused = odd.ask(&openai(odd.setup()), &structured()).await.expect_err("no state keeps it");
+    assert!(refused.message.contains("names of JSON must not begin"), "{refused}");
 }
 
 #[tokio::test]
