@@ -24,7 +24,7 @@ use crate::{Provider, responses};
 /// OpenAI's own addresses, also those of its regions, and to version 1 of the API of Azure as `max_completion_tokens`,
 /// since its reasoning models take no other, and to all others under its own name (§8.1.1), which many know alone.
 /// Mistral's own address has ids of calls that it takes, an answer between results of tools and what a user says behind
-/// them, and no `stream_options`, which it refuses: its streams have counters anyhow.
+/// them, `seed` under the name `random_seed`, and no `stream_options`, which it refuses: its streams have counters anyhow.
 pub fn openai(setup: ProviderSetup) -> Provider {
     let server = setup.base_url.as_deref().map_or(ChatServer::OpenAi, ChatServer::at);
     let returns_reasoning = setup.returns_reasoning;

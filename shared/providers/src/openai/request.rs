@@ -26,7 +26,7 @@ pub(super) fn encode(
     body.set("tool_choice", tool_choice(request).map(choice));
     let max_tokens = if server == ChatServer::OpenAi { "max_completion_tokens" } else { "max_tokens" };
     body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens });
-    body.set("seed", config.seed);
+    body.set(if server == ChatServer::Mistral { "random_seed" } else { "seed" }, config.seed);
     body.set("frequency_penalty", config.frequency_penalty);
     body.set("presence_penalty", config.presence_penalty);
     body.set_list("stop", config.stop_sequences.as_ref());

@@ -112,6 +112,7 @@ async fn mistral_is_sent_what_it_takes() {
     request.messages.push(Message::Assistant(calls));
     request.messages.extend(ids.map(|id| Message::tool(id, "3")));
     request.messages.push(Message::user("And now?"));
+    request.config.seed = Some(7);
     let of_mistral: Made = |setup| Box::new(openai(setup.base_url("https://api.mistral.ai/v1")));
     let body = sent(of_mistral, &request).await;
     let messages = body["messages"].as_array().expect("messages");
@@ -123,10 +124,11 @@ async fn mistral_is_sent_what_it_takes() {
         assert_eq!((messages[2 + at]["tool_call_id"].as_str(), named == *id), (Some(named), at == 1), "{body}");
     }
     assert!(body["stream"] == true && body.get("stream_options").is_none(), "{body}");
+    assert!(body["random_seed"] == 7 && body.get("seed").is_none(), "{body}");
 
     let body = sent(OPENAI, &request).await;
     assert_eq!(body["messages"].as_array().map(Vec::len), Some(6), "others take a user behind results");
-    assert_eq!(body["stream_options"], json!({ "include_usage": true }));
+    assert_eq!((&body["stream_options"], &body["seed"]), (&json!({ "include_usage": true }), &json!(7)));
 }
 
 #[tokio::test]
