@@ -145,6 +145,26 @@ async fn a_row_and_a_phase_that_cannot_be_read_keep_no_sweep_from_the_others() {
     embedded.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_claim_whose_end_cannot_be_read_keeps_no_sweep_from_the_others() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.shipped_on(store.clone(), Mode::Stateless).unwrap();
+    for id in ["damaged", "sound"] {
+        let start = FreshTurn::new(REMINDER, map(json!({ "text": "tea", "after": "PT1H" })));
+        let turn = worker.turn(FreshTurn { invocation_id: Some(id.into()), ..start }).await;
+        assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
+        stage.hold_in(&*store, id, Map::new(), std::time::Duration::from_secs(30)).await;
+    }
+    stage.outlive_leases();
+    let damaged = [AttributeValue::S("INVOCATION#damaged".to_owned()), AttributeValue::S("PAUSED".to_owned())];
+    overwrite(&embedded, damaged.into(), "held_until", "soon").await;
+    let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+    assert_eq!((swept.called, swept.expired_claims), (1, 1), "{swept:?}");
+    assert!(swept.failed >= 1, "it is counted: {swept:?}");
+    embedded.stop().await.unwrap();
+}
+
 /// Waits for an event.
 fn awaiting() -> Arc<CompiledGraph> {
     let schema = StateSchema::new().field("answer", Field::new(FieldType::Str, ""));

@@ -57,17 +57,18 @@ impl SleeperIndex {
         Ok(dead.into_iter().map(|(_, id)| id).collect())
     }
 
-    /// Which of the invocations at `keys` have a payload that no worker has, or a claim that is out of time.
+    /// Which of the invocations at `keys` have a payload that no worker has, or a claim that is out of time. One of which nobody
+    /// can read that is taken for such: who looks at it tells, and the others are found beside it.
     async fn are_dead(&self, keys: &[Key], now: Timestamp) -> Result<Vec<bool>, StoreError> {
         let attributes = [PK, SK, PHASE, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
         let found = self.table.get_items(keys, Some(&attributes)).await?;
-        let is_dead = |key: &Key| -> Result<bool, StoreError> {
-            match found.get(key) {
-                Some(item) if invocation::is_claimed(item)? => {
-                    Ok(limits::out_of_time(invocation::claim_end(item)?, now))
-                }
-                Some(_) | None => Ok(false),
-            }
+        let is_out_of_time = |item: &Item| -> Result<bool, StoreError> {
+            Ok(invocation::is_claimed(item)? && limits::out_of_time(invocation::claim_end(item)?, now))
+        };
+        let is_dead = |key: &Key| match found.get(key).map(is_out_of_time) {
+            Some(Err(StoreError::Corrupt(_))) => Ok(true),
+            Some(is_out_of_time) => is_out_of_time,
+            None => Ok(false),
         };
         keys.iter().map(is_dead).collect()
     }
