@@ -65,16 +65,18 @@ pub(crate) fn of_answer(
     let words = refusal.message.unwrap_or_else(|| text.trim().to_owned());
     let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
     let status = answer.status;
-    let is_refused = refusal.category == ModelErrorCategory::InvalidRequest;
+    // Some servers tell it as a failure of their own, or within a stream and without a status.
+    let may_be_length =
+        matches!(refusal.category, ModelErrorCategory::InvalidRequest | ModelErrorCategory::Unavailable);
     let has_code_of_length = || OF_LENGTH.iter().any(|code| has_code(answer.body, code));
-    let too_long = is_refused && (is_too_long(&words) || has_code_of_length());
+    let too_long = may_be_length && (is_too_long(&words) || has_code_of_length());
+    let category = if too_long { ModelErrorCategory::InvalidRequest } else { refusal.category };
     let advice = match is_used_up(answer.body) {
         true => USED_UP,
         false if too_long => TOO_LONG,
-        false => advice(refusal.category, status),
+        false => advice(category, status),
     };
-    let mut error =
-        ModelError::new(refusal.category, format!("the provider answered with status {status}: {words}{advice}"));
+    let mut error = ModelError::new(category, format!("the provider answered with status {status}: {words}{advice}"));
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;

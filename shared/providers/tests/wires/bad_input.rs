@@ -34,6 +34,7 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
         (498, error("no capacity", "capacity_exceeded"), Category::Unavailable, "no capacity"),
         (500, error("oops", ""), Category::Unavailable, "oops"),
+        (500, error("It exceeds the available context size", ""), Category::InvalidRequest, "`/compact`"),
         (502, Value::Null, Category::Unavailable, "502"),
         (503, error("Loading model", "unavailable_error"), Category::ModelNotLoaded, "Loading model"),
         (503, error("overloaded", ""), Category::Unavailable, "overloaded"),
@@ -48,6 +49,11 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         assert_eq!(refused.too_long, of_length.contains(&words), "{refused}");
         assert!(!format!("{refused:?}").contains("hush"), "a key in an error: {refused:?}");
     }
+    let untold = json!({ "error": { "message": "The model is loaded with a context length of only 4096 tokens" } });
+    let stage = Stage::answering(ScriptedAnswer::events([untold]));
+    let request = CompletionRequest { stream: true, ..hello() };
+    let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("refused");
+    assert!(refused.too_long && refused.category == Category::InvalidRequest, "{refused}");
 }
 
 #[tokio::test]
