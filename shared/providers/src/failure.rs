@@ -108,7 +108,7 @@ fn is_over_limit(status: u16, words: &str) -> bool {
 
 /// True if `words` complain about the length of a conversation.
 fn is_too_long(words: &str) -> bool {
-    const SIGNS: [&str; 9] = [
+    const SIGNS: [&str; 13] = [
         "context length",
         "context window",
         "context size",
@@ -119,6 +119,11 @@ fn is_too_long(words: &str) -> bool {
         "maximum number of tokens allowed",
         // Groq's, of more tokens than its limit per minute.
         "request too large for model",
+        // Moonshot's, Alibaba's, Zhipu's, and that of Hugging Face.
+        "model token limit",
+        "range of input length",
+        "prompt exceeds max length",
+        "`inputs` tokens + `max_new_tokens`",
     ];
     let words = words.to_ascii_lowercase();
     SIGNS.iter().any(|sign| words.contains(sign))
