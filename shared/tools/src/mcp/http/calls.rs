@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, future};
 use http::{HeaderName, HeaderValue};
-use rmcp::transport::streamable_http_client::SseError;
+use rmcp::transport::streamable_http_client::{SseError, StreamableHttpError};
 use sse_stream::Sse;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -180,6 +180,11 @@ impl Listener {
                 hearing.send_replace(Hearing::Refused);
                 future::pending().await
             }
+            // Each further request would be shown a token of its own, and take that of the calls out of use.
+            Err(StreamableHttpError::AuthRequired(_)) => {
+                hearing.send_replace(Hearing::Refused);
+                future::pending().await
+            }
             Err(_) => {
                 sleep(LATER).await;
                 None
@@ -207,7 +212,12 @@ async fn until(calls: &mut watch::Receiver<Calls>, is_so: impl Fn(Calls) -> bool
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::Template;
+    use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
+
+    use super::super::{Reach, StandingStream};
     use super::*;
+    use crate::Values;
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_until_the_server_is_heard_and_once_in_vain() {
@@ -244,5 +254,39 @@ mod tests {
     fn a_stream_of_an_earlier_turn_is_none_of_this_one() {
         assert!(Hearing::Open(2).is_known(2) && !Hearing::Open(1).is_known(2));
         assert!(Hearing::Absent.is_known(1) && Hearing::Refused.is_known(1) && !Hearing::Waiting.is_known(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_lets_nobody_listen_is_asked_for_the_stream_once() {
+        for status in [401, 403, 405] {
+            let fetch = ScriptedFetch::default();
+            fetch.answer(ScriptedAnswer::pieces(status, [""]));
+            let (url, standing) = (Template::parse("http://h/mcp").expect("a template"), StandingStream::default());
+            let reach = Reach {
+                url: &url,
+                headers: &[],
+                tokens: None,
+                timeout: PATIENCE,
+                most_bytes: 1024,
+                listen: false,
+                standing: &standing,
+            };
+            let client = FetchClient::new(&reach, Arc::new(fetch.clone()), Values::none());
+            let stream = standing.calls.clone();
+            let mut events = stream.events(client, None, HashMap::new());
+            let began = tokio::time::Instant::now();
+            for _ in 0..2 {
+                let call = async {
+                    let _call = stream.begin().await;
+                    sleep(LATER * 2).await;
+                };
+                tokio::select! {
+                    () = call => (),
+                    _ = events.next() => panic!("{status}: it says nothing"),
+                }
+            }
+            assert_eq!(began.elapsed(), LATER * 4, "{status}: no call waits");
+            assert_eq!(fetch.requests().len(), 1, "{status}");
+        }
     }
 }
