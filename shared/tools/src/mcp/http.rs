@@ -314,7 +314,7 @@ impl StreamableHttpClient for FetchClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Posted, HttpFault> {
-        if session_id.is_some() && !self.0.listen {
+        if session_id.is_some() {
             // The SDK begins to listen behind the first words in a session, and lets calls go before it does.
             self.0.standing.calls.expected();
         }
@@ -346,7 +346,11 @@ impl StreamableHttpClient for FetchClient {
         if last_event_id.is_none() && !self.0.listen {
             return Ok(self.0.standing.calls.events(self.clone(), session_id, headers));
         }
-        let response = self.listened(session_id.as_deref(), last_event_id.as_deref(), &headers).await?;
+        let response = self.listened(session_id.as_deref(), last_event_id.as_deref(), &headers).await;
+        if last_event_id.is_none() {
+            self.0.standing.calls.answered();
+        }
+        let response = response?;
         match response.status {
             _ if Self::is_stream(&response) => {
                 let events = self.events(response);

@@ -43,6 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_task_of_a_server_that_is_away", task_away),
         trial("trouble::a_question_with_a_schema_that_the_sdk_does_not_read", asks_in_other_words),
         trial("trouble::a_question_on_the_stream_that_stands_for_the_time_of_a_call", asks_aside),
+        trial("trouble::a_question_in_a_call_that_is_made_before_somebody_listens", asks_who_listens),
         trial("trouble::a_list_that_is_none", no_list),
         trial("trouble::a_list_of_which_a_part_is_wrong", half_a_list),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
@@ -414,19 +415,26 @@ async fn asks_in_other_words() {
     assert!(asked.schema["properties"]["name"]["anyOf"].is_array(), "{:?}", asked.schema);
 }
 
-/// What a server asks beside a call is heard where nobody listens between calls, and the stream goes with the call.
-async fn asks_aside() {
-    let streams: Arc<Mutex<Vec<mpsc::Sender<Value>>>> = Arc::default();
+/// The ends of the streams on which somebody listens.
+type Streams = Arc<Mutex<Vec<mpsc::Sender<Value>>>>;
+
+/// A server that asks beside its answers. One who listens is heard behind `late`, and a call is refused once where it has
+/// `forgotten` the conversation.
+fn asking_aside(streams: &Streams, forgotten: &Arc<AtomicBool>, late: Duration) -> Router {
     let opened = streams.clone();
     let listen = move || {
-        let (sender, receiver) = mpsc::channel::<Value>(1);
-        opened.lock().expect("a lock").push(sender);
-        let messages = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
-        let events = messages.map(|message| Ok::<_, Infallible>(Event::default().data(message.to_string())));
-        async { Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_millis(50))) }
+        let opened = opened.clone();
+        async move {
+            tokio::time::sleep(late).await;
+            let (sender, receiver) = mpsc::channel::<Value>(1);
+            opened.lock().expect("a lock").push(sender);
+            let messages =
+                stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+            let events = messages.map(|message| Ok::<_, Infallible>(Event::default().data(message.to_string())));
+            Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_millis(50)))
+        }
     };
     let asking = streams.clone();
-    let forgotten = Arc::new(AtomicBool::new(false));
     let forgetting = forgotten.clone();
     let handle = move |body: String| {
         let open = asking.lock().expect("a lock").iter().rev().find(|sender| !sender.is_closed()).cloned();
@@ -464,7 +472,13 @@ async fn asks_aside() {
             }
         }
     };
-    let host = host_router(Peer::default(), Router::new().route("/mcp", get(listen).post(handle)), 0).await;
+    Router::new().route("/mcp", get(listen).post(handle))
+}
+
+/// What a server asks beside a call is heard where nobody listens between calls, and the stream goes with the call.
+async fn asks_aside() {
+    let (streams, forgotten) = (Streams::default(), Arc::new(AtomicBool::new(false)));
+    let host = host_router(Peer::default(), asking_aside(&streams, &forgotten, Duration::ZERO), 0).await;
     let (server, _) = server(McpConfig { listen: false, ..http(&host.url) });
     assert_eq!(server.list().await.expect("a list").len(), 1);
     assert!(streams.lock().expect("a lock").is_empty(), "nobody listens between calls");
@@ -477,6 +491,15 @@ async fn asks_aside() {
     }
     // The call begins another conversation, in which nobody listens yet.
     forgotten.store(true, Ordering::SeqCst);
+    let reply = server.call(&call("a", json!({}))).await;
+    assert!(matches!(&reply, Ok(ToolReply::InputRequired(asked)) if asked.message == "Who?"), "{reply:?}");
+}
+
+/// The same where somebody listens all the time, and is not heard yet when the first call is made.
+async fn asks_who_listens() {
+    let router = asking_aside(&Streams::default(), &Arc::default(), Duration::from_millis(300));
+    let host = host_router(Peer::default(), router, 0).await;
+    let (server, _) = server(http(&host.url));
     let reply = server.call(&call("a", json!({}))).await;
     assert!(matches!(&reply, Ok(ToolReply::InputRequired(asked)) if asked.message == "Who?"), "{reply:?}");
 }

@@ -54,13 +54,15 @@ enum Hearing {
     Open(u64),
     /// The server has no such stream.
     Refused,
+    /// Somebody listens all the time, where there is a stream.
+    Always,
 }
 
 impl Hearing {
     /// True if a call of `turn` need not wait any more.
     fn is_known(self, turn: u64) -> bool {
         match self {
-            Self::Absent | Self::Refused => true,
+            Self::Absent | Self::Refused | Self::Always => true,
             Self::Waiting => false,
             Self::Open(open) => open >= turn,
         }
@@ -105,6 +107,11 @@ impl CallStream {
             }
             is_absent
         });
+    }
+
+    /// The server has answered somebody who listens all the time: no call waits for it any more.
+    pub(super) fn answered(&self) {
+        self.0.hearing.send_replace(Hearing::Always);
     }
 
     /// What the server says of itself while calls are under way. It does not end: between them, and where the server has no
@@ -248,6 +255,10 @@ mod tests {
         stream.expected();
         drop(call);
         assert_eq!(*stream.0.hearing.borrow(), Hearing::Open(1), "what is known stays so");
+        stream.answered();
+        let began = tokio::time::Instant::now();
+        drop(stream.begin().await);
+        assert!(began.elapsed().is_zero(), "somebody listens all the time");
     }
 
     #[test]
