@@ -1,8 +1,17 @@
 //! The embedded store keeps what it is given, and forgets what has expired.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType};
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextMut;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
@@ -153,16 +162,95 @@ async fn what_a_tenant_began_is_found_and_erased_and_nothing_else() {
     }
 }
 
+/// A text that no compression makes smaller than half.
+fn noise(words: u32) -> String {
+    (0..words).map(|place| format!("{:08x}", place.wrapping_mul(2_654_435_761))).collect()
+}
+
+/// Lets so many removals through; those behind them the table does not know.
+#[derive(Clone, Debug)]
+struct SomeRemovals(Arc<AtomicUsize>);
+
+impl Intercept for SomeRemovals {
+    fn name(&self) -> &'static str {
+        "SomeRemovals"
+    }
+
+    fn modify_before_transmit(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let is_removal = cfg.load::<Metadata>().is_some_and(|metadata| metadata.name() == "DeleteItem");
+        let one_less = |left: usize| left.checked_sub(1);
+        if is_removal && self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+            context.request_mut().headers_mut().insert("x-amz-target", "DynamoDB_20120810.Nothing");
+        }
+        Ok(())
+    }
+}
+
+/// An erasure dies behind each of its removals in turn: by what is there still, the next one finds the rest.
+#[tokio::test]
+async fn while_something_is_left_of_a_session_and_its_invocation_they_are_found() {
+    let now = Timestamp::UNIX_EPOCH;
+    let messages: Vec<serde_json::Value> = (0..20).map(|_| noise(20).into()).collect();
+    let state = [("messages".to_owned(), messages.into()), ("notes".to_owned(), noise(2_000).into())];
+    let state = Map::from_iter(state);
+    let session = SessionWrite {
+        session_id: "s".into(),
+        save: Some((state.clone().into(), "1".to_owned())),
+        expect: SessionExpectation::Any,
+        lease: None,
+        release: false,
+    };
+    let paused = PausedInvocation {
+        session_id: Some("s".into()),
+        generation: 1,
+        descriptor: SignalDescriptor::new("signal"),
+        state: state.into(),
+        ..PausedInvocation::before_first_pause("i".into(), "graph", now)
+    };
+    let paused = Box::new(paused);
+    let write = InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
+    let growing = GrowingLists { fields: vec!["messages".into()], stored: Vec::new() };
+    let commit = Commit { session: Some(session), invocation: Some(write), growing, ..Commit::new("c", now) };
+    let belongings =
+        Belongings { sessions: ["s".into()].into(), invocations: ["i".into()].into(), ..Belongings::default() };
+    let search = EraseSearch { documents: &|_| true, states: &|_| true, by_session: true };
+    for removals in 0.. {
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+        let whole = store(&embedded).await;
+        whole.commit(&commit).await.expect("it is kept");
+        let dying = SomeRemovals(Arc::new(AtomicUsize::new(removals)));
+        let client = Client::from_conf(embedded.config().interceptor(dying).build());
+        let config = StoreConfig { page_size: 1, ..StoreConfig::default() };
+        let is_done = DynamoDbStateStore::new(&client, TABLE, config).eraser().erase(&belongings).await.is_ok();
+        let scanned = embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
+        let left = scanned.items.unwrap_or_default().len();
+        let found = whole.eraser().find(&search).await.expect("it answers").1;
+        assert_eq!(
+            found.is_empty(),
+            left == 0,
+            "behind {removals} removals {left} items are left, and found: {found:?}"
+        );
+        if is_done {
+            assert!(left == 0 && removals >= 6, "heads, a row, a signal, a piece of the list and a blob: {removals}");
+            return;
+        }
+    }
+}
+
 /// An erasure that ends in the midst leaves documents whose bodies are gone, where these are apart from them.
 #[tokio::test]
 async fn a_document_is_found_by_what_stands_in_its_item_and_its_body_is_not_read() {
     let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     let store = store(&embedded).await;
     let now = Timestamp::UNIX_EPOCH;
-    let write = |id: &str, bytes: u32| {
-        let data: String = (0..bytes).map(|place| format!("{:08x}", place.wrapping_mul(2_654_435_761))).collect();
+    let write = |id: &str, words: u32| {
         let resource = Map::from_iter([("session_id".to_owned(), "s".into())]);
-        let body = [("tenant", "acme".into()), ("resource", resource.into()), ("data", data.into())];
+        let body = [("tenant", "acme".into()), ("resource", resource.into()), ("data", noise(words).into())];
         let body = body.map(|(name, value)| (name.to_owned(), value));
         let (key, listed) = (DocumentKey::new("image", id), Vec::new());
         DocumentWrite { key, expect: 0, body: Some(Map::from_iter(body)), listed, expires_at: None }

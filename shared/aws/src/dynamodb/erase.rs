@@ -2,8 +2,9 @@
 //! to them.
 //!
 //! The whole table is read, once for the documents and for the states that name a tenant, and once for what belongs to
-//! them: an item names its owner, so that nothing is found by following references that may be broken. Documents go last. After a crash in the midst of it, or
-//! where others were writing, it is done again, until nothing is left.
+//! them: an item names its owner, so that nothing is found by following references that may be broken. What all of it is found
+//! by goes last: the heads of states, and documents behind them. After a crash in the midst of it, or where others were
+//! writing, it is done again, until nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -163,7 +164,8 @@ impl Eraser {
         }
     }
 
-    /// Erases `belongings`, the documents last. Reads the whole table.
+    /// Erases `belongings`: the heads of sessions and invocations behind all that they lead to, the documents last. Reads the
+    /// whole table.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer: some of it may be erased then.
@@ -175,6 +177,7 @@ impl Eraser {
         };
         let named = |key: &DocumentKey| Key::document(key);
         let mut documents: BTreeSet<Key> = belongings.documents.iter().map(named).collect();
+        let mut heads = Vec::new();
         let mut erased = Erased::new();
         let mut cursor = None;
         loop {
@@ -186,8 +189,12 @@ impl Eraser {
                 if let Some(name) = belongings.named_by_list(&key, item) {
                     documents.insert(Key::document(&name));
                 }
-                removals.push(ItemWrite::delete(&key));
                 *erased.entry(kind).or_default() += 1;
+                if is_head(&key) {
+                    heads.push(key);
+                } else {
+                    removals.push(ItemWrite::delete(&key));
+                }
             }
             self.table.put_all(removals).await?;
             match next {
@@ -195,6 +202,7 @@ impl Eraser {
                 None => break,
             }
         }
+        self.table.put_all(heads.iter().map(ItemWrite::delete).collect()).await?;
         erased.insert("documents", documents.len() as u64);
         for documents in belongings.in_order(documents) {
             self.table.put_all(documents.iter().map(ItemWrite::delete).collect()).await?;
@@ -315,6 +323,16 @@ impl Belongings {
             return None;
         }
         Some(DocumentKey::new(text(item, KIND).ok()?, text(item, RECORD_ID).ok()?))
+    }
+}
+
+/// True if a session or an invocation is [found](Eraser::find) by the item at `key`. While it is there, whatever else of it an
+/// erasure that ended in the midst has left is found as well.
+fn is_head(key: &Key) -> bool {
+    match key.sk.as_str() {
+        keys::HEAD => keys::session_id(&key.pk).is_some(),
+        keys::PAUSED => keys::invocation_id(&key.pk).is_some(),
+        _ => false,
     }
 }
 
