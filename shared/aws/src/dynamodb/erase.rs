@@ -292,7 +292,7 @@ impl Belongings {
         let owners: Option<Vec<(String, String)>> =
             optional_text(item, OWNERS).and_then(|owners| serde_json::from_str(owners).ok());
         let is_ours = |pk: &str| {
-            let is_document = || self.documents.iter().any(|document| Key::document(document).pk == pk);
+            let is_document = || keys::document_key(pk).is_some_and(|key| self.documents.contains(&key));
             self.partition(pk).is_some() || is_document()
         };
         owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(|(pk, _)| is_ours(pk)))

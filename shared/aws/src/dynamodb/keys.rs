@@ -345,6 +345,12 @@ pub(super) fn signal_id(pk: &str) -> Option<SignalId> {
     pk.strip_prefix(SIGNAL).map(SignalId::from)
 }
 
+/// The document of a partition key; no kind has a `#` in its name.
+pub(super) fn document_key(pk: &str) -> Option<DocumentKey> {
+    let (kind, id) = pk.strip_prefix(DOCUMENTS)?.split_once('#')?;
+    Some(DocumentKey::new(kind, id))
+}
+
 /// Prefix of the partition keys of all sessions.
 pub(super) fn session_prefix() -> &'static str {
     SESSION
