@@ -242,6 +242,32 @@ async fn while_something_is_left_of_a_session_and_its_invocation_they_are_found(
     }
 }
 
+/// What was sent is apart from its signal where it is large.
+#[tokio::test]
+async fn what_a_tenant_sent_goes_with_its_signal() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let payload = Map::from_iter([("secret".to_owned(), noise(2_000).into())]);
+    for tenant in ["acme", "other"] {
+        let id = SignalId::from(format!("tenant!{tenant}!early"));
+        let received_at = Timestamp::now();
+        let expires_at = received_at + SignedDuration::from_hours(1);
+        let signal = BufferedSignal { payload: payload.clone(), sender: None, received_at, expires_at };
+        store.buffer_signal(&id, &signal).await.expect("an answer");
+    }
+    let owners = async || {
+        let scanned = embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
+        let owners = scanned.items.unwrap_or_default().into_iter().filter_map(|mut item| item.remove("owners"));
+        owners.map(|owners| owners.as_s().expect("a text").clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(owners().await.len(), 2, "a blob of each");
+    let belongings = Belongings { tenant: Some("acme".to_owned()), ..Belongings::default() };
+    let erased = store.eraser().erase(&belongings).await.expect("it erases");
+    assert_eq!((erased.get("signals"), erased.get("blobs")), (Some(&1), Some(&1)), "{erased:?}");
+    let left = owners().await;
+    assert!(left.len() == 1 && left[0].contains("tenant!other!early"), "{left:?}");
+}
+
 /// An erasure that ends in the midst leaves documents whose bodies are gone, where these are apart from them.
 #[tokio::test]
 async fn a_document_is_found_by_what_stands_in_its_item_and_its_body_is_not_read() {

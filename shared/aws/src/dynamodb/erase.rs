@@ -293,7 +293,8 @@ impl Belongings {
             optional_text(item, OWNERS).and_then(|owners| serde_json::from_str(owners).ok());
         let is_ours = |pk: &str| {
             let is_document = || keys::document_key(pk).is_some_and(|key| self.documents.contains(&key));
-            self.partition(pk).is_some() || is_document()
+            let is_signal = || keys::signal_id(pk).is_some_and(|signal| self.is_of_tenant(&signal));
+            self.partition(pk).is_some() || is_document() || is_signal()
         };
         owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(|(pk, _)| is_ours(pk)))
     }
