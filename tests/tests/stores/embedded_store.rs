@@ -15,10 +15,11 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    Append, Breadth, BufferedSignal, Commit, Commits, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Fed,
-    GrowingLists, InvocationWrite, Journal, LeaseRequest, Listed, Map, Notes, OwnedState, PausedInvocation, Records,
-    SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, SignalId, Signals, Sleepers, StreamEnd,
-    SuspendFrom, unfit_note,
+    Append, Breadth, BufferedSignal, Commit, CommitError, Commits, CounterChange, CounterWrite, DocumentKey,
+    DocumentWrite, EndOfStream, Fed, FeedRequest, GrowingLists, InvocationWrite, Journal, JournalConflict,
+    LeaseRequest, ListRequest, Listed, Map, Notes, OwnedState, PausedInvocation, Records, SessionExpectation,
+    SessionId, SessionWrite, Sessions, SignalDescriptor, SignalId, Signals, Sleepers, StreamEnd, SuspendFrom,
+    unfit_note,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -385,6 +386,54 @@ fn begins(id: &str, key: &DocumentKey, ending: Option<Timestamp>, forget_at: Opt
     let change = CounterChange::Begin { ending, left, ends_at, forget_at };
     let journal = Journal { counters: vec![CounterWrite { key: key.clone(), change }], ..Journal::default() };
     Commit { journal, ..Commit::new(id, Timestamp::UNIX_EPOCH) }
+}
+
+/// Who is refused for want of what is counted comes again and again: what was written ahead of that would stay for ever.
+#[tokio::test]
+async fn what_counters_refuse_leaves_no_row() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let now = Timestamp::UNIX_EPOCH;
+    let key = DocumentKey::new("counters", "quota_1");
+    store.commit(&begins("begin", &key, None, None)).await.expect("they are counted");
+    let wide = Breadth::Wide { label: None };
+    let taking = |id: &str, amount: i64| {
+        let place = |list: &str, breadth| Listed { list: list.to_owned(), order: id.to_owned(), breadth };
+        let listed = vec![place("acme/task", wide.clone()), place("acme/task/session_1", Breadth::Narrow)];
+        let (task, body) = (DocumentKey::new("task", id), Some(Map::new()));
+        let task = DocumentWrite { key: task, expect: 0, body, listed, expires_at: None };
+        let append = Append {
+            stream: id.to_owned(),
+            end: StreamEnd::Append(EndOfStream::default()),
+            first: 1,
+            entries: vec![Map::new()],
+            fed: Some(Fed::to("acme/event")),
+        };
+        let amounts = BTreeMap::from([("requests".to_owned(), amount)]);
+        let change = CounterChange::Take { needs: amounts.clone(), amounts };
+        let counters = vec![CounterWrite { key: key.clone(), change }];
+        let journal = Journal { counters, ..Journal::new(vec![task], vec![append]) };
+        Commit { journal, ..Commit::new(id, now) }
+    };
+    let rows = async || {
+        let scanned = embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
+        let partitions = scanned.items.unwrap_or_default().into_iter().filter_map(|mut item| item.remove("pk"));
+        let is_row = |pk: &String| pk.starts_with("LIST#") || pk.starts_with("FEED#");
+        partitions.filter(|pk| pk.as_s().is_ok_and(is_row)).count()
+    };
+    let refused = store.commit(&taking("task_1", 2)).await;
+    assert!(matches!(refused, Err(CommitError::Journal(JournalConflict::Counters(_)))), "{refused:?}");
+    assert_eq!(rows().await, 0);
+    store.commit(&taking("task_2", 1)).await.expect("so much is left");
+    assert_eq!(rows().await, 3, "two places and a row of the feed");
+    let list = "acme/task".to_owned();
+    let request = ListRequest { list, breadth: wide.clone(), after: None, limit: 9, newest_first: true, now };
+    let listed = store.documents(&request).await.expect("a page").items;
+    assert_eq!(listed.iter().map(|task| task.key.id.as_str()).collect::<Vec<_>>(), ["task_2"]);
+    let until = Timestamp::now() + SignedDuration::from_hours(1);
+    let request = FeedRequest { feed: "acme/event".to_owned(), labels: None, after: None, until, limit: 9 };
+    let fed = store.feed(&request).await.expect("a page").appends;
+    assert_eq!(fed.iter().map(|append| append.row.stream.as_str()).collect::<Vec<_>>(), ["task_2"]);
 }
 
 /// Neither has an owner in its item: they are known by their names.

@@ -13,7 +13,7 @@
 //!
 //! Rows of lists and feeds are written ahead of the transaction, those of feeds with the instant of its attempt. A
 //! transaction that is not sent soon behind its rows is given another instant. Of a durable step, for which a run waits,
-//! rows of feeds travel in the transaction.
+//! rows of feeds travel in the transaction; of what takes from counters, which may refuse it, all rows do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,8 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Commit, DocumentKey, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, SessionWrite, StoreError,
-    SuspendFrom,
+    Commit, CounterChange, DocumentKey, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, SessionWrite,
+    StoreError, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -45,6 +45,8 @@ pub(super) struct Plan<'a> {
     pub(super) sendings: Vec<AppendWrites<'a>>,
     /// True if rows of feeds travel in the transaction: a unit more each, and a request less.
     rows_along: bool,
+    /// True if places in lists do.
+    places_along: bool,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
 }
@@ -53,9 +55,12 @@ impl<'a> Plan<'a> {
     pub(super) fn of(commit: &'a Commit, growing: &'a GrowingLists, config: &StoreConfig) -> Result<Self, StoreError> {
         let encoder = Encoder::knowing(config, growing, origin(commit));
         // A run waits for each of its steps.
-        let rows_along = matches!(commit.invocation, Some(InvocationWrite::Progress { .. }));
+        let is_step = matches!(commit.invocation, Some(InvocationWrite::Progress { .. }));
+        // Who is refused for want of what is counted comes again and again, and rows that were ahead of that would stay.
+        let places_along = !is_step && !commit.journal.appends.is_empty() && takes_from_counters(commit);
+        let rows_along = is_step || places_along;
         let (parts, places, sendings) = Default::default();
-        let mut plan = Self { encoder, parts, places, sendings, rows_along, witness: None };
+        let mut plan = Self { encoder, parts, places, sendings, rows_along, places_along, witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -72,7 +77,7 @@ impl<'a> Plan<'a> {
     /// transaction, and readers pass over those of a commit that does not happen.
     pub(super) fn rows(&self, at: Timestamp) -> Vec<ItemWrite> {
         let ahead = self.feed_rows(at).filter(|_| !self.rows_along);
-        self.places.iter().cloned().chain(ahead).collect()
+        self.places.iter().filter(|_| !self.places_along).cloned().chain(ahead).collect()
     }
 
     fn feed_rows(&self, at: Timestamp) -> impl Iterator<Item = ItemWrite> {
@@ -83,7 +88,8 @@ impl<'a> Plan<'a> {
     pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, ItemWrite)> {
         let guards = self.sendings.iter().map(|one| (PlanPart::Stream(one.stream()), one.guard(at, id_of(commit))));
         let batches = self.sendings.iter().filter_map(|one| one.batch(at)).map(unconditional);
-        let along = self.feed_rows(at).filter(|_| self.rows_along).map(unconditional);
+        let places = self.places.iter().filter(|_| self.places_along).cloned();
+        let along = self.feed_rows(at).filter(|_| self.rows_along).chain(places).map(unconditional);
         self.parts.iter().cloned().chain(guards).chain(batches).chain(along).collect()
     }
 
@@ -312,6 +318,11 @@ fn origin(commit: &Commit) -> BlobOrigin {
     let shared = || commit.invocation.as_ref()?.paused()?.session_id.as_ref();
     let session = written.or_else(shared).map(Key::session);
     BlobOrigin { owners: invocation.into_iter().chain(session).collect(), now: commit.now }
+}
+
+/// True if the commit is refused where too little is left of what is counted.
+fn takes_from_counters(commit: &Commit) -> bool {
+    commit.journal.counters.iter().any(|write| matches!(write.change, CounterChange::Take { .. }))
 }
 
 fn unconditional<'a>(write: ItemWrite) -> (PlanPart<'a>, ItemWrite) {
