@@ -209,7 +209,8 @@ async fn while_something_is_left_of_a_session_and_its_invocation_they_are_found(
     let paused = PausedInvocation {
         session_id: Some("s".into()),
         generation: 1,
-        descriptor: SignalDescriptor::new("signal"),
+        // With it the pause is too large for its item.
+        descriptor: SignalDescriptor::new("signal").with("question", noise(2_000)),
         state: state.into(),
         ..PausedInvocation::before_first_pause("i".into(), "graph", now)
     };
@@ -231,13 +232,19 @@ async fn while_something_is_left_of_a_session_and_its_invocation_they_are_found(
         let scanned = embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
         let left = scanned.items.unwrap_or_default().len();
         let found = whole.eraser().find(&search).await.expect("it answers").1;
-        assert_eq!(
-            found.is_empty(),
-            left == 0,
-            "behind {removals} removals {left} items are left, and found: {found:?}"
-        );
+        let told = format!("behind {removals} removals {left} items are left, and found: {found:?}");
+        // Of the pause itself, which goes behind its head, a sweep takes what is left.
+        assert!(!found.is_empty() || left <= 1, "{told}");
+        let names_session = |state: &OwnedState| match state {
+            OwnedState::Session { .. } => true,
+            OwnedState::Invocation { session, .. } => session.is_some(),
+        };
+        assert!(found.iter().all(names_session), "{told}");
         if is_done {
-            assert!(left == 0 && removals >= 6, "heads, a row, a signal, a piece of the list and a blob: {removals}");
+            assert!(
+                left == 0 && removals >= 7,
+                "heads, a row, a signal, a piece of the list and two blobs: {removals}"
+            );
             return;
         }
     }

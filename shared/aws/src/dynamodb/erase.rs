@@ -15,7 +15,7 @@ use dormouse_ports::{
     SignalId, StoreError, invocation_of_note,
 };
 
-use super::blobs::Bodies;
+use super::blobs::{BlobRef, Bodies};
 use super::invocation::standing;
 use super::item::{Item, optional_text, text, text_value};
 use super::journal::DocumentItems;
@@ -173,11 +173,11 @@ impl Eraser {
         let selection = ScanSelection {
             condition: "pk <> :nothing".to_owned(),
             values: Item::from([(":nothing".to_owned(), text_value("-"))]),
-            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, LABEL, INVOCATION_ID, SIGNAL_ID, OWNERS],
+            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, LABEL, INVOCATION_ID, SIGNAL_ID, OWNERS, PAUSE],
         };
         let named = |key: &DocumentKey| Key::document(key);
         let mut documents: BTreeSet<Key> = belongings.documents.iter().map(named).collect();
-        let mut heads = Vec::new();
+        let (mut heads, mut blobs, mut pauses) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut erased = Erased::new();
         let mut cursor = None;
         loop {
@@ -191,7 +191,11 @@ impl Eraser {
                 }
                 *erased.entry(kind).or_default() += 1;
                 if is_head(&key) {
+                    let apart = optional_text(item, PAUSE).and_then(|text| BlobRef::parse(text).ok());
+                    pauses.extend(apart.map(|pause| pause.address()));
                     heads.push(key);
+                } else if keys::blob_of(&key.pk).is_some() {
+                    blobs.push(key);
                 } else {
                     removals.push(ItemWrite::delete(&key));
                 }
@@ -202,7 +206,12 @@ impl Eraser {
                 None => break,
             }
         }
-        self.table.put_all(heads.iter().map(ItemWrite::delete).collect()).await?;
+        // An invocation says by its pause of which session it is: a large one is there as long as its head.
+        let is_pause = |key: &Key| keys::blob_of(&key.pk).is_some_and(|address| pauses.contains(address));
+        let (behind, before): (Vec<Key>, Vec<Key>) = blobs.into_iter().partition(is_pause);
+        for group in [before, heads, behind] {
+            self.table.put_all(group.iter().map(ItemWrite::delete).collect()).await?;
+        }
         erased.insert("documents", documents.len() as u64);
         for documents in belongings.in_order(documents) {
             self.table.put_all(documents.iter().map(ItemWrite::delete).collect()).await?;
