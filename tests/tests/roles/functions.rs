@@ -236,7 +236,7 @@ state! {
 }
 
 /// `ask -> announce -> wait`: waits for a signal, publishes, leaves its note as an artifact, and waits for an event, each
-/// wait with a deadline. `errand` keeps
+/// wait with a deadline; the second one keeps the signal of the first. `errand` keeps
 /// sessions, `lone-errand` none.
 fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
     let announce = move |()| {
@@ -264,6 +264,8 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
         .node("announce", announce)
         .wait("wait", |errand| {
             let wait = Wait::event(id("parcel"), parcel(), Answer::anything());
+            // An agent does so whose tool asks something while others work elsewhere: whoever goes on frees the signal.
+            let wait = wait.keeping([id("ask").into()]);
             Ok(wait.or_default(within(errand), Update::none()))
         })
         .edge("ask", "announce")

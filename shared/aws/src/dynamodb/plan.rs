@@ -297,7 +297,7 @@ impl<'a> Plan<'a> {
         for id in previous.waits() {
             if next.is_none_or(|next| next.waits().all(|awaited| awaited != id)) {
                 let ends = match next {
-                    Some(next) if next.descriptor.keeps(&id) => signal::free_write(&id),
+                    Some(next) if next.descriptor.keeps(&id) => signal::free_write(previous, &id, until),
                     Some(_) | None => signal::deliver_write(previous, &id, until),
                 };
                 self.parts.push((PlanPart::Unconditional, ends));

@@ -188,9 +188,12 @@ pub(super) fn wait_write(
 
 /// The wait of `paused` for the signal `id` once more, where no record that counts is in its place.
 pub(super) fn rewait_write(paused: &PausedInvocation, id: &SignalId) -> ItemWrite {
+    // A freed one expired at the beginning of time. One that was parked stays, also where its time is over.
     ItemWrite::put(&Key::signal(id), bond(paused, WAITING))
-        .when("attribute_not_exists(pk) OR phase = :delivered")
+        .when(&format!("{UNHEARD} OR phase = :delivered"))
         .with(":delivered", text_value(DELIVERED))
+        .with(":buffered", text_value(BUFFERED))
+        .with(":now", time_value(Timestamp::UNIX_EPOCH))
 }
 
 /// Ends the wait of `paused` for the signal `id`. No other invocation may change an awaited signal, so that it needs no
@@ -201,10 +204,14 @@ pub(super) fn deliver_write(paused: &PausedInvocation, id: &SignalId, forget_at:
     ItemWrite::put(&Key::signal(id), item)
 }
 
-/// Frees the signal `id` of an awaited wait, so that it is parked for the next one; as unconditional as
-/// [`deliver_write`].
-pub(super) fn free_write(id: &SignalId) -> ItemWrite {
-    ItemWrite::delete(&Key::signal(id))
+/// Frees the signal `id` for which `paused` waited, so that it is parked for the next wait; as unconditional as
+/// [`deliver_write`]. What stands in its place counts as little as a parked signal that is forgotten: whoever may wait may put,
+/// and need not remove.
+pub(super) fn free_write(paused: &PausedInvocation, id: &SignalId, forget_at: Timestamp) -> ItemWrite {
+    let mut item = bond(paused, BUFFERED);
+    item.insert(EXPIRES_AT.to_owned(), time_value(Timestamp::UNIX_EPOCH));
+    item.insert(TTL.to_owned(), ttl_value(forget_at));
+    ItemWrite::put(&Key::signal(id), item)
 }
 
 fn bond(paused: &PausedInvocation, phase: &str) -> Item {
