@@ -84,7 +84,10 @@ const RECEIPT_KEYS: &str = "DORMOUSE_RECEIPT_KEYS";
 pub(crate) enum TargetError {
     #[error(transparent)]
     Folder(#[from] OpenError),
-    #[error("{0} is not set; with --table the environment must hold credentials and region")]
+    #[error(
+        "{0} is not set: what is on AWS is asked with the region and the credentials of the environment. Set AWS_REGION, and \
+         take the credentials of a profile with eval \"$(aws configure export-credentials --format env)\""
+    )]
     NoVariable(&'static str),
     #[error("DORMOUSE_RECEIPT_KEYS: {0}")]
     ReceiptKeys(InvalidRing),
@@ -423,6 +426,13 @@ mod tests {
         create_dir_all(&own).expect("a folder");
         assert_eq!(usual_data_in(place.path()), own);
         assert_eq!(usual_data_in(Path::new("")), Path::new(FOLDER), "none of these is here");
+    }
+
+    #[test]
+    fn who_has_no_credentials_is_told_where_they_come_from() {
+        let told = TargetError::NoVariable("AWS_ACCESS_KEY_ID").to_string();
+        assert!(told.starts_with("AWS_ACCESS_KEY_ID is not set") && told.contains("export-credentials"), "{told}");
+        assert!(!told.contains("--table"), "letters and publish have no such option: {told}");
     }
 
     #[test]
