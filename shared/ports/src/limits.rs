@@ -1,11 +1,11 @@
 //! Limits on input, storage and work, in one place. Input beyond a limit is refused before anything is written. An
-//! operator changes some of them by the environment of a function or of local mode: `Quotas` of `dormouse-lambda` lists
+//! operator changes some of them by the environment of a function or of local mode: `Quotas` of `dormouse-http` lists
 //! the variables.
 //!
 //! | what | default | beyond it | to change it |
 //! |---|---|---|---|
-//! | body of a turn or message | [`BODY`] bytes | `request_too_large` (413): send less | `Limits::body` of `dormouse-lambda` |
-//! | payload of a signal, however it comes | [`SIGNAL_PAYLOAD`] bytes of JSON | `request_too_large` (413): send a reference to the data | `Limits::signal_payload` of `dormouse-lambda` |
+//! | body of a turn or message | [`BODY`] bytes | `request_too_large` (413): send less | `Limits::body` of `dormouse-http` |
+//! | payload of a signal, however it comes | [`SIGNAL_PAYLOAD`] bytes of JSON | `request_too_large` (413): send a reference to the data | `Limits::signal_payload` of `dormouse-http` |
 //! | parked signals of one id | 1 | `request_invalid` (400): the first stands; the same payload again is no second one | fixed |
 //! | life of a parked signal | [`EARLY_SIGNALS`] | forgotten; a wait that begins later sleeps | `Limits::early_signals`; `None` parks nothing |
 //! | state, payload or answers of a pause, encoded and compressed | [`STATE`] bytes | `request_too_large` (413): keep the data elsewhere and a reference in the state | `StoreConfig::state_limit` of `dormouse-aws` |
@@ -23,8 +23,8 @@
 //! | nodes in a row without a pause | [`InvocationLimits::nodes`], 100,000 | `limit_exceeded` (500) at the node that would run next: the graph goes round in a circle | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | repetitions of a request that wait in a process for the first one | [`SESSION_LINE`] | `resume_in_progress` (503): send it again after `retry-after` for its outcome | `HarnessConfig::session_line` of `dormouse-harness` |
-//! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-lambda` |
-//! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: the starter of the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-lambda` |
+//! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-http` |
+//! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: the starter of the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-http` |
 //! | answer to an HTTP request | [`ANSWER`] bytes | of a turn: its largest fields are left out, and named with their sizes; content of an artifact: 413, ask for it in ranges; a stream: it ends early, to be taken up again | fixed: Lambda refuses a larger one when the work is done |
 //! | page of a list, range of events | [`PAGE`] bytes of JSON, but one element at least | it ends early, with a cursor | fixed |
 //! | message of a graph's conversation, as clients of the protocol receive it | [`MESSAGE`] bytes of JSON | it is sent shortened; the agent keeps it whole | fixed |
