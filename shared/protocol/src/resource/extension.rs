@@ -57,7 +57,7 @@ pub struct CreateConnectorRequest {
     pub workspace_id: WorkspaceId,
     /// Proof of its deliveries: `scheme`, and by `vault_id` and `secrets` where the secrets are. Never a secret.
     pub auth: Map,
-    /// Use of a delivery: `kind` (`task`, `message` or `answer`) and what of the body it is made of.
+    /// Use of a delivery: `kind` (`task`, `message`, `answer` or `model`) and what of the body it is made of.
     pub mapping: Map,
     /// The events that it takes, as the provider calls them; all without any.
     #[serde(default)]
