@@ -206,11 +206,25 @@ impl GraphRegistry {
 }
 
 fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> EngineError {
-    let known = known.collect::<Vec<_>>().join(", ");
-    EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`; there are: {known}"))
+    let known = known.collect::<Vec<_>>();
+    // Where agents of a workspace are served, the program may offer none of its own.
+    let others = if known.is_empty() { String::new() } else { format!("; there are: {}", known.join(", ")) };
+    EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`{others}"))
 }
 
 /// The shapes of the events that `graph` declares. It was compiled only if all of them are some.
 pub(crate) fn events_of(graph: &CompiledGraph) -> impl Iterator<Item = EventShape> {
     graph.events().iter().filter_map(|wait| wait.shape(&SignalId::from("")).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_that_is_not_there_is_told_with_those_that_are_if_there_are_any() {
+        let told = |known: &[&str]| unknown("a", known.iter().copied()).message().to_owned();
+        assert_eq!(told(&["b", "c"]), "there is no graph `a`; there are: b, c");
+        assert_eq!(told(&[]), "there is no graph `a`");
+    }
 }

@@ -185,7 +185,9 @@ async fn a_message_must_be_a_message_and_its_graph_a_chat() {
     refused(&misshapen, 422, &Category::ChatMessageShapeInvalid);
     assert_eq!(misshapen.body["reply"]["role"], "system");
     let message = json!({ "role": "user", "content": "hi" });
-    refused(&world.post("/chat/nothing/sessions/s1/messages", &message).await, 404, &Category::GraphUnknown);
+    let unknown = world.post("/chat/nothing/sessions/s1/messages", &message).await;
+    let told = refused(&unknown, 404, &Category::GraphUnknown);
+    assert!(told.contains("there are: ") && told.contains("over /v1"), "an agent of a folder may be meant: {told}");
     let no_chat = world.post("/chat/approval/sessions/s1/messages", &message).await;
     refused(&no_chat, 422, &Category::StateValidationError);
     assert_eq!(world.written(), before);

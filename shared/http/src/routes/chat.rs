@@ -1,8 +1,9 @@
 //! `POST /chat/{graph}/sessions/{session_id}/messages`
 
+use dormouse_engine::EngineError;
 use dormouse_harness::TurnError;
 use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOptions};
-use dormouse_ports::InvocationId;
+use dormouse_ports::{Category, InvocationId};
 use serde_json::{Value, json};
 
 use crate::encode::{AnsweredCaller, name};
@@ -22,7 +23,7 @@ impl App {
         request: &Request,
     ) -> Result<TurnReply, RequestRefusal> {
         let principal = self.principal(request, &OF_MESSAGES).await?;
-        let chat = ChatHarness::new(self.harness().clone(), graph)?;
+        let chat = ChatHarness::new(self.harness().clone(), graph).map_err(with_other_ways)?;
         let stored_as = principal.session(session_id)?;
         let said = body::object(request, self.limits().body)?;
         let repeatable = Repeatable::of(request, &principal, &said, None)?;
@@ -88,6 +89,17 @@ impl App {
             }
         }
     }
+}
+
+/// The refusal of a chat. Agents of a workspace are no graphs of the program: who names one here is told where it is
+/// spoken to.
+fn with_other_ways(error: EngineError) -> RequestRefusal {
+    if *error.category() != Category::GraphUnknown {
+        return error.into();
+    }
+    let message = error.message();
+    let ways = "agents of a workspace take no messages here: give them tasks over /v1, or turns at /graphs/NAME/turns";
+    RequestRefusal::new(Category::GraphUnknown, format!("{message}; {ways}"))
 }
 
 fn values(messages: Vec<ChatMessage>) -> Vec<Value> {
