@@ -51,6 +51,12 @@ impl std::fmt::Debug for MachineStore {
 /// # Errors
 /// If a secret cannot be had, or an agent is wrong.
 pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agents) -> Result<Machine, BootError> {
+    if config.base_url.is_none() {
+        tracing::warn!(
+            "DORMOUSE_BASE_URL is not set: addresses that are given out name no host, tools have none at which to report, and \
+             nobody is notified"
+        );
+    }
     let (calls, work) = mpsc::unbounded_channel();
     let clients = config.access.clone().clients();
     let elsewhere = match config.bus.is_empty() {

@@ -225,6 +225,23 @@ async fn what_is_missing_is_said_in_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_does_not_know_its_address_says_so() {
+    let place = Place::make().await;
+    for (url, is_told) in [("", true), ("https://agents.example.com", false)] {
+        let mut command = place.command(&["serve", "--table", "dormouse", "--listen", "127.0.0.1:0"]);
+        command.env("DORMOUSE_BASE_URL", url).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+        child.kill().expect("it runs");
+        let ended = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(line.contains("is ready at"), "{line}{said}");
+        assert_eq!(said.contains("DORMOUSE_BASE_URL is not set"), is_told, "{url}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agents_that_files_declare_work_on_machines_of_ones_own() {
     let place = Place::make().await;
     let api = place.serve("api");
