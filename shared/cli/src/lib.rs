@@ -433,6 +433,8 @@ fn complain(message: &str) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirror::MirrorFailure;
+    use crate::workspace::WorkspaceFailure;
 
     #[test]
     fn the_arguments_are_consistent() {
@@ -445,6 +447,15 @@ mod tests {
         assert_eq!(of(&["dormouse", "help", "--help"]), ["dormouse", "help"]);
         assert_eq!(of(&["dormouse", "help", "chat", "-h"]), ["dormouse", "help", "chat"]);
         assert_eq!(of(&["dormouse", "answer", "help", "-h"]), ["dormouse", "answer", "help", "-h"]);
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_failure() {
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let is_told = |error: &(dyn Error + 'static)| failed(ExitCode::FAILURE, error).1.is_some();
+        assert!(!is_told(&WorkspaceFailure::Write(closed())));
+        assert!(!is_told(&MirrorFailure::Write(closed())));
+        assert!(is_told(&WorkspaceFailure::Write(io::Error::other("the disk is full"))));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) enum MirrorFailure {
     Mirror(#[from] MirrorError),
     #[error(transparent)]
     Talk(#[from] TalkError),
-    #[error(transparent)]
+    #[error("{0}")]
     Write(#[from] io::Error),
 }
 

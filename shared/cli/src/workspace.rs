@@ -66,7 +66,7 @@ pub(crate) enum WorkspaceFailure {
     Read(#[from] WorkspaceError),
     #[error(transparent)]
     Publish(#[from] PublishFailure),
-    #[error(transparent)]
+    #[error("{0}")]
     Write(#[from] io::Error),
 }
 

@@ -54,7 +54,7 @@ pub(crate) enum PublishFailure {
     Store(#[from] BundleStoreError),
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error(transparent)]
+    #[error("{0}")]
     Write(#[from] io::Error),
 }
 
