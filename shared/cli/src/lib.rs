@@ -77,7 +77,7 @@ const STACK: usize = 8 << 20;
     name = "dormouse",
     version,
     after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, receipts are not valid, \
-        a replay ended differently, or pauses that this version would not continue; 4 there is no such thing; 5 the task that was followed failed or \
+        a replay ended differently, a folder has an error, or pauses that this version would not continue; 4 there is no such thing; 5 the task that was followed failed or \
         was canceled."
 )]
 struct Cli {
