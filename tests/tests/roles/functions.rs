@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use dormouse_api::Agents;
 use dormouse_engine::{
-    Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, record, state,
+    Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, record,
+    save_session, state,
 };
 use dormouse_harness::HarnessChildren;
 use dormouse_http::{App, Content, HeldSockets, Request, Response, Server, StreamServer};
@@ -212,13 +213,14 @@ async fn heard(response: Response) -> (u16, Value) {
     }
 }
 
-/// How a function with `config` serves, and what: with four graphs more. Addresses begin with `/`.
+/// How a function with `config` serves, and what: with five graphs more. Addresses begin with `/`.
 fn served(config: Config) -> (Config, Agents) {
     let agents = dormouse_app::agents()
         .graph(|outside| Ok(errand(outside.bus.clone(), true)))
         .graph(|outside| Ok(errand(outside.bus.clone(), false)))
         .graph(|outside| Ok(delegation(outside.children.clone())))
-        .graph(|outside| Ok(late_delegation(outside.children.clone(), outside.images.clone())));
+        .graph(|outside| Ok(late_delegation(outside.children.clone(), outside.images.clone())))
+        .graph(|_| Ok(saving()));
     (Config { base_url: None, stream_url: None, ..config }, agents)
 }
 
@@ -321,6 +323,33 @@ fn late_delegation(children: HarnessChildren, images: Option<Arc<dyn Images>>) -
         .node("go-on", go_on)
         .edge("ask", "go-on")
         .edge("go-on", END)
+        .compile()
+        .expect("a graph")
+}
+
+state! {
+    /// What the graph `saving` works on.
+    #[derive(Clone, Debug, Default)]
+    struct Saving {
+        /// What it saves.
+        note: String,
+    }
+}
+
+/// `step -> save`: saves its session in the midst of a node, behind a durable step.
+fn saving() -> CompiledGraph {
+    let save = |()| async {
+        save_session(&Update::none()).await?;
+        Ok(Update::<Saving>::none())
+    };
+    let graph = Graph::<Saving>::new("saving").version("1").sessions(SessionPolicy::keeping(Saving::note));
+    graph
+        .entry("step")
+        .node("step", |()| async { Ok(Saving::note.set("noted".to_owned())) })
+        .durable("step")
+        .node("save", save)
+        .edge("step", "save")
+        .edge("save", END)
         .compile()
         .expect("a graph")
 }

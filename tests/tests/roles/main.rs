@@ -244,6 +244,10 @@ async fn requests(scene: &Scene) {
     let turn = json!({ "state": small, "invocation_id": "small" });
     let done = scene.ask("/graphs/expense-approval/turns", &turn).await;
     assert_eq!((done.status, &done.body["status"]), (200, &json!("completed")), "{}", done.body);
+    // A node that saves its session behind a durable step holds that the run is claimed still.
+    let saved = scene.ask("/graphs/saving/turns", &json!({ "state": {}, "session_id": "s12" })).await;
+    let denied = scene.inbound.gate.denied();
+    assert_eq!((saved.status, &saved.body["status"]), (200, &json!("completed")), "{} {denied:?}", saved.body);
     // No commit is ever acknowledged: the item itself tells that it happened.
     scene.inbound.gate.fail(true);
     let message = json!({ "role": "user", "content": "hello" });
