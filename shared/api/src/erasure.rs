@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use dormouse_ports::{Document, DocumentKey, InvocationId, Map, OwnedState, SessionId as StateId, owned};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{ConnectorId, OutcomeId, QuotaId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::id::{ArtifactId, ConnectorId, OutcomeId, QuotaId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::resource::TaskStatus;
 use serde::Deserialize;
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub enum Erasure {
 pub struct Forgotten {
     /// The documents.
     pub documents: BTreeSet<DocumentKey>,
-    /// Ids of workspaces, sessions and tasks: their streams, states, invocations and lists go.
+    /// Ids of workspaces, sessions and tasks, and of artifacts of no session: their streams, states, invocations and lists go.
     pub owners: BTreeSet<String>,
     /// Sessions of `/graphs` and `/chat`.
     pub sessions: BTreeSet<StateId>,
@@ -296,7 +296,10 @@ impl Forgotten {
         if kind == KEY {
             self.documents.insert(DocumentKey::new(KEY_USE, id));
         }
-        if [SessionId::OBJECT, TaskId::OBJECT, WorkspaceId::OBJECT].contains(&kind.as_str()) {
+        // An artifact of no session is told of in a stream of its own.
+        let is_alone =
+            kind == ArtifactId::OBJECT && resource(document).is_some_and(|one| text(one, "session_id").is_none());
+        if is_alone || [SessionId::OBJECT, TaskId::OBJECT, WorkspaceId::OBJECT].contains(&kind.as_str()) {
             self.owners.insert(id.clone());
         }
         let status = resource(document).and_then(|task| TaskStatus::deserialize(task.get("status")?).ok());
@@ -639,6 +642,19 @@ mod tests {
         ];
         assert_eq!(ids(&forgotten).into_iter().collect::<BTreeSet<_>>(), gone.into_iter().collect());
         assert_eq!(forgotten.tenant, None, "the lists of the tenant stay");
+    }
+
+    #[test]
+    fn an_artifact_of_no_session_goes_with_its_stream() {
+        let documents = [
+            stored("artifact", "artifact_1", json!({ "session_id": null, "uri": "data:,secret" })),
+            stored("artifact", "artifact_2", json!({ "session_id": "session_1" })),
+        ];
+        for erasure in [Erasure::Workspace("w".into()), Erasure::Tenant("acme".to_owned())] {
+            let forgotten = erasure.forgotten(&documents, &[], asked_by);
+            assert_eq!(ids(&forgotten), ["artifact_1", "artifact_2"]);
+            assert_eq!(forgotten.owners, BTreeSet::from(["artifact_1".to_owned()]), "{erasure:?}");
+        }
     }
 
     #[test]
