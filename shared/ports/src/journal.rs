@@ -48,7 +48,8 @@ pub struct DocumentWrite {
     /// Its new content; `None` removes it.
     pub body: Option<Map>,
     /// The lists that it stands in from its making on. Its places stay when it changes, expires or is removed: a listing
-    /// leaves out what is not there.
+    /// leaves out what is not there. Those in wide lists go a day behind the end that it was made with: no later write moves
+    /// that further.
     pub listed: Vec<Listed>,
     /// Instant from which on it counts as not there. The store removes it some time after.
     pub expires_at: Option<Timestamp>,

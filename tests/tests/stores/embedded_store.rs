@@ -469,6 +469,35 @@ async fn counters_of_keys_and_notes_of_what_did_not_fit_are_erased() {
     }
 }
 
+/// Entries of the audit log come without end, and each has a place in its list.
+#[tokio::test]
+async fn the_place_of_a_document_that_has_expired_is_forgotten() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let now = Timestamp::now();
+    let in_days = |days: i64| now + SignedDuration::from_hours(24 * days);
+    let write = |id: &str, expires_at| {
+        let place = Listed { breadth: Breadth::Wide { label: None }, ..Listed::new("audit", id) };
+        let (key, body, listed) = (DocumentKey::new("audit", id), Some(Map::new()), vec![place]);
+        DocumentWrite { key, expect: 0, body, listed, expires_at }
+    };
+    let documents = vec![
+        write("old", Some(in_days(-2))),
+        write("over", Some(now)),
+        write("young", Some(in_days(2))),
+        write("kept", None),
+    ];
+    let journal = Journal::new(documents, Vec::new());
+    store.commit(&Commit { journal, ..Commit::new("c", in_days(-3)) }).await.expect("they are kept");
+    embedded.sweep().await.expect("it sweeps");
+    let scanned = embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
+    let items = scanned.items.unwrap_or_default().into_iter();
+    let names =
+        items.map(|item| (item["pk"].as_s().expect("a text").clone(), item["sk"].as_s().expect("a text").clone()));
+    let places: BTreeSet<String> = names.filter(|(pk, _)| pk.starts_with("LIST#audit#")).map(|(_, sk)| sk).collect();
+    assert_eq!(places, ["#kept", "#over", "#young"].map(str::to_owned).into(), "a day behind its end one goes");
+}
+
 #[tokio::test]
 async fn counters_are_forgotten_where_their_last_period_says_so() {
     let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");

@@ -78,6 +78,10 @@ pub(super) fn document_write(
     })
 }
 
+/// Time for which a place in a wide list, which grows without end, is kept beyond the end that its document was made with: a
+/// later write may move that a little.
+const PLACE_KEPT: SignedDuration = SignedDuration::from_hours(24);
+
 /// The places in lists that the write of a document makes.
 pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = ItemWrite> {
     write.places().iter().map(|place| {
@@ -85,6 +89,10 @@ pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = ItemWr
             (KIND.to_owned(), text_value(&write.key.kind)),
             (RECORD_ID.to_owned(), text_value(&write.key.id)),
         ]);
+        if let (Breadth::Wide { .. }, Some(at)) = (&place.breadth, write.expires_at) {
+            let forget_at = at.saturating_add(PLACE_KEPT).unwrap_or(Timestamp::MAX);
+            item.insert(TTL.to_owned(), ttl_value(forget_at));
+        }
         if let Breadth::Wide { label: Some(label) } = &place.breadth {
             item.insert(LABEL.to_owned(), text_value(label));
         }
