@@ -55,6 +55,16 @@ pub enum EmbeddedError {
         /// Defect of it.
         reason: String,
     },
+    /// The file cannot be opened as things are. Nothing says that its content is wrong.
+    #[error("the store {} cannot be opened: {reason}. It was left as it is: {remedy}, and try again", file.display())]
+    Unusable {
+        /// The file.
+        file: PathBuf,
+        /// Error of the database.
+        reason: String,
+        /// Action that helps.
+        remedy: &'static str,
+    },
     /// The file is gone from a folder that was in use.
     #[error(
         "the store {} is gone, although the folder was in use. None was made in its place: put a copy of it back, or \
@@ -176,8 +186,7 @@ fn base(url: &str) -> Builder {
 
 fn open(file: &Path) -> Result<Database, EmbeddedError> {
     soundness::check(file)?;
-    Database::new(&file.to_string_lossy())
-        .map_err(|error| EmbeddedError::Damaged { file: file.to_owned(), reason: error.to_string() })
+    Database::new(&file.to_string_lossy()).map_err(|error| soundness::refused(file, &error))
 }
 
 fn failed(error: impl std::fmt::Display) -> EmbeddedError {

@@ -2,6 +2,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use dynoxide::DynoxideError;
+use rusqlite::ErrorCode;
+
 use super::EmbeddedError;
 
 /// First bytes of every file of SQLite (its file format, section 1.3).
@@ -49,6 +52,24 @@ pub(super) fn check(file: &Path) -> Result<(), EmbeddedError> {
     Ok(())
 }
 
+/// The meaning of `error`, with which the database did not open `file`: it is damaged, unless the disk, its owner or
+/// another program is in the way. Whoever is told of damage puts an older copy in the place of what is whole.
+pub(super) fn refused(file: &Path, error: &DynoxideError) -> EmbeddedError {
+    let (file, reason) = (file.to_owned(), error.to_string());
+    let code = if let DynoxideError::SqliteError(error) = error { error.sqlite_error_code() } else { None };
+    let remedy = match code {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "close the program that has it open, an editor of SQLite for example"
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            "let this user write it and its folder, which those who only look need as well"
+        }
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => "see whether the disk is full",
+        Some(_) | None => return EmbeddedError::Damaged { file, reason },
+    };
+    EmbeddedError::Unusable { file, reason, remedy }
+}
+
 fn length(file: &Path) -> io::Result<Option<u64>> {
     match std::fs::metadata(file) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
@@ -67,6 +88,7 @@ mod tests {
     use std::fs;
 
     use dynoxide::Database;
+    use rusqlite::ffi;
 
     use super::*;
 
@@ -94,5 +116,30 @@ mod tests {
         }
         fs::write(log_of(&file), "x").expect("a file");
         assert!(check(&file).is_err(), "what is in the log would be lost");
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_opened_as_things_are_is_not_called_damaged() {
+        let place = tempfile::tempdir().expect("a folder");
+        let file = place.path().join("dynamodb.sqlite");
+        drop(Database::new(&file.to_string_lossy()).expect("a database"));
+        fs::create_dir(log_of(&file)).expect("a folder");
+        let error = Database::new(&file.to_string_lossy()).err().expect("its log cannot be opened");
+        let said = refused(&file, &error).to_string();
+        assert!(said.contains("cannot be opened") && said.contains("let this user write"), "{said}");
+        fs::remove_dir(log_of(&file)).expect("a folder");
+        assert!(Database::new(&file.to_string_lossy()).is_ok(), "nothing was wrong with it");
+        for (code, told) in [
+            (ffi::SQLITE_BUSY, "close the program"),
+            (ffi::SQLITE_READONLY, "let this user write"),
+            (ffi::SQLITE_FULL, "disk is full"),
+            (ffi::SQLITE_IOERR, "disk is full"),
+            (ffi::SQLITE_CORRUPT, "is damaged"),
+            (ffi::SQLITE_ERROR, "is damaged"),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            let said = refused(&file, &DynoxideError::SqliteError(error)).to_string();
+            assert!(said.contains(told) && said.contains("dynamodb.sqlite"), "{said}");
+        }
     }
 }
