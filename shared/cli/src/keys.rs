@@ -21,6 +21,8 @@ use crate::target::{Purpose, StoreTarget, TargetError};
 const PAGE: usize = 100;
 /// Number of attempts at replacing a key that others change at the same time.
 const ATTEMPTS: u32 = 3;
+/// Time after which a key or its predecessor can end at most; for one that shall not end there is `--never-expires`.
+const LONGEST: SignedDuration = SignedDuration::from_hours(36_500 * 24);
 
 /// Commands for keys.
 #[derive(Debug, Subcommand)]
@@ -327,10 +329,12 @@ fn scope(word: &str) -> Result<Scope, String> {
 fn duration(text: &str) -> Result<SignedDuration, String> {
     let day = |days: &str| days.parse::<i64>().ok().and_then(|days| days.checked_mul(24));
     let duration = match text.strip_suffix('d').and_then(day) {
-        Some(hours) => Some(SignedDuration::from_hours(hours)),
+        Some(hours) => SignedDuration::try_from_hours(hours),
         None => text.parse().ok(),
     };
-    duration.filter(SignedDuration::is_positive).ok_or_else(|| "expected a duration, 30d or 12h for example".to_owned())
+    // What is longer leads out of the calendar.
+    let duration = duration.filter(|duration| duration.is_positive() && *duration <= LONGEST);
+    duration.ok_or_else(|| "expected a duration of at most 36500d, 30d or 12h for example".to_owned())
 }
 
 #[cfg(test)]
@@ -342,7 +346,9 @@ mod tests {
         assert_eq!(duration("30d"), Ok(SignedDuration::from_hours(720)));
         assert_eq!(duration("12h"), Ok(SignedDuration::from_hours(12)));
         assert_eq!(duration("PT5M"), Ok(SignedDuration::from_mins(5)));
-        for wrong in ["", "d", "0d", "-1d", "soon", "99999999999999999999d"] {
+        assert_eq!(duration("36500d"), Ok(LONGEST));
+        let beyond = ["36501d", "100000000d", "999999999999999d", "99999999999999999999d", "9999999999h"];
+        for wrong in ["", "d", "0d", "-1d", "soon"].into_iter().chain(beyond) {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
