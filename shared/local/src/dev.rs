@@ -341,7 +341,10 @@ async fn run(
         RunUntil::Told { ready, ends } => {
             // Without a receiver there is no caller to serve.
             let _ = ready.send(ServedAt { address: address.clone(), api_key: api_key.clone() });
-            let _ = ends.await;
+            tokio::select! {
+                _ = ends => {}
+                lost = folder.lost() => return Err(lost.into()),
+            }
         }
         RunUntil::Signaled => {
             let authorization = options.authorization;
@@ -352,7 +355,10 @@ async fn run(
                 // Whoever has read enough of it, as `head` has, is served all the same.
                 tracing::info!(%error, "nobody reads what is printed at the start");
             }
-            asked_to_end().await?;
+            tokio::select! {
+                asked = asked_to_end() => asked?,
+                lost = folder.lost() => return Err(lost.into()),
+            }
             tracing::info!("ending after the running turns; Ctrl-C again ends at once");
             tokio::spawn(end_at_once());
         }

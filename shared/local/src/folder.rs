@@ -29,6 +29,8 @@ const FORMER_TIMERS: &str = "timers";
 /// Number of attempts at a folder that another process has: a command that only looks is soon done.
 const PATIENCE: u32 = 10;
 const NAP: Duration = Duration::from_millis(50);
+/// Interval at which a process looks whether its folder is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Characters of a secret.
 const SHORTEST: usize = 32;
 
@@ -64,6 +66,13 @@ pub enum FolderError {
         .0.display()
     )]
     NotOurs(PathBuf),
+    /// It is not there any more.
+    #[error(
+        "the data folder {} was removed while it was in use, or another one was put in its place. This process ends, \
+         because whatever it went on to write would be lost: put back what you have of the folder, or begin anew",
+        .0.display()
+    )]
+    Removed(PathBuf),
     /// Something that was made once and cannot be made again.
     #[error(
         "{} is gone, although the folder was in use, and none was made in its place: {what}. Put a copy of it back; \
@@ -127,6 +136,27 @@ impl DataFolder {
         match fs::remove_file(path.join(FORMER_ENDPOINT)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             Ok(()) | Err(_) => Ok(folder),
+        }
+    }
+
+    /// Completes when this process has lost the folder: what is removed is still there for whoever has it open, so that
+    /// nothing fails that is written to it, and nobody reads that again.
+    pub(crate) async fn lost(&self) -> FolderError {
+        while !self.is_lost() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        FolderError::Removed(self.path.clone())
+    }
+
+    /// True if another folder is at its place, or none, or one without what this process has in it.
+    fn is_lost(&self) -> bool {
+        let is_missing =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        // Numbers of files would tell it as well, and are not the same from look to look on some shared folders.
+        match fs::read_to_string(self.path.join(LOCK)) {
+            Ok(holder) if holder != std::process::id().to_string() => true,
+            Ok(_) => store::is_missing(&self.path).unwrap_or(false),
+            Err(error) => is_missing(&error),
         }
     }
 
@@ -345,6 +375,27 @@ mod tests {
         drop(first);
         DataFolder::open(&path).expect("it is free again");
         assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_or_replaced_is_lost() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (path, away) = (place.path().join("data"), place.path().join("away"));
+        let folder = DataFolder::open(&path).expect("it is free");
+        let store = path.join(store::FILE);
+        fs::write(&store, "x").expect("a file");
+        assert!(!folder.is_lost());
+        fs::rename(&path, &away).expect("a folder");
+        assert!(folder.is_lost(), "it is moved away");
+        fs::create_dir(&path).expect("a folder");
+        fs::write(path.join(LOCK), "1").expect("a file");
+        fs::write(&store, "y").expect("a file");
+        assert!(folder.is_lost(), "it is another one");
+        fs::remove_dir_all(&path).expect("a folder");
+        fs::rename(&away, &path).expect("a folder");
+        assert!(!folder.is_lost(), "it is back");
+        fs::remove_file(&store).expect("a file");
+        assert!(folder.is_lost(), "its store is gone");
     }
 
     #[test]

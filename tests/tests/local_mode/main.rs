@@ -315,6 +315,18 @@ fn one_folder_is_for_one_process_and_one_port_too() {
 }
 
 #[test]
+fn it_takes_nothing_more_where_its_folder_is_gone() {
+    let folder = folder();
+    let mut dormouse = Dormouse::start(folder.path());
+    std::fs::rename(dormouse.data(), folder.path().join("away")).expect("a folder");
+    assert!(!dormouse.ended(), "what it took from now on would be lost");
+    assert!(dormouse.logged().contains("was removed while it was in use"), "{}", dormouse.logged());
+    std::fs::rename(folder.path().join("away"), dormouse.data()).expect("a folder");
+    let mut again = Dormouse::start(folder.path());
+    assert!(again.interrupt(), "it goes on when the folder is back");
+}
+
+#[test]
 fn it_ends_in_order_where_its_terminal_is_closed() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("1");

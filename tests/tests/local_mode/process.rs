@@ -152,6 +152,18 @@ impl Dormouse {
         self.child.wait().expect("it ends").success()
     }
 
+    /// Waits until it has ended by itself. Gives whether it ended well.
+    pub(crate) fn ended(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                return status.success();
+            }
+            assert!(begun.elapsed() < PATIENCE, "it never ended");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Closes its terminal, so to speak, and waits until it has ended. Gives whether it ended well.
     pub(crate) fn hang_up(&mut self) -> bool {
         let asked = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status();

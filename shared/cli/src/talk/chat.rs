@@ -19,6 +19,7 @@ use dormouse_protocol::Map;
 use dormouse_protocol::resource::{MessageInput, SubmitInput};
 use dormouse_tools::mcp::NoticeListener;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
 use self::elsewhere::WaitElsewhere;
 use self::events::progress_of;
@@ -80,21 +81,29 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let (ready, at) = oneshot::channel();
     let (end, ends) = oneshot::channel();
     let agents = found.agents;
-    let serving = tokio::spawn(async move { serve(&agents, options, ready, ends).await });
+    let mut serving = tokio::spawn(async move { serve(&agents, options, ready, ends).await });
     let outcome = match at.await {
         Ok(at) => tokio::select! {
             outcome = converse(asked, &agent, (&data, &at), &screen, questions) => outcome,
             // What runs is given the time that it has when a server ends.
             left = left() => left.map(|()| TalkOutcome::Fine).map_err(TalkError::from),
+            // Nobody has asked it to end: its folder is gone.
+            served = &mut serving => return ended(served, &agent).map(|()| TalkOutcome::Fine),
         },
         // It did not start: why is told by what served.
         Err(_) => Ok(TalkOutcome::Fine),
     };
     // Where it has ended by itself there is nothing to end.
     let _ = end.send(());
-    match serving.await {
-        Ok(Ok(())) => outcome,
-        Ok(Err(error)) => Err(not_served(&error, &agent)),
+    ended(serving.await, &agent)?;
+    outcome
+}
+
+/// How that ended which served the conversation with `agent`.
+fn ended(served: Result<Result<(), DevError>, JoinError>, agent: &str) -> Result<(), TalkError> {
+    match served {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(not_served(&error, agent)),
         Err(error) => Err(TalkError::NotServed(error.to_string())),
     }
 }
