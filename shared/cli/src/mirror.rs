@@ -42,7 +42,7 @@ const ANEW: &str = "the event that was read last is gone at the server: all that
     dormouse mirror --into .openharness/data/history.db --status\n\n\
     The mirror goes on where it was. A missing or damaged one is made anew from the beginning. Where the event that it read \
     last is gone at the server, it reads all that is left there and keeps what it has (begun_again_at in --status). One of a \
-    newer version and a database of something else are left as they are."
+    newer version and a file of something else are left as they are."
 )]
 pub(crate) struct MirrorArgs {
     /// Workspace that is followed, by its id; all that the key may see without it.

@@ -1,8 +1,8 @@
 //! The database of a mirror: what was read of the feed, and how far, in one transaction each time.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,10 @@ use super::{PLACE, tables};
 
 /// `DORM` in ASCII: a database of ours says so in its header.
 const OURS: i32 = 0x444f_524d;
+/// First bytes of every file of SQLite (its file format, section 1.3).
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// Bytes of such a file that say whose it is.
+const OWNER: std::ops::Range<usize> = 68..72;
 /// The version of the tables.
 pub(crate) const VERSION: i32 = 1;
 /// Time for which another process may hold the database.
@@ -36,7 +40,7 @@ pub(crate) enum MirrorError {
          name another file with --into", path.display()
     )]
     Newer { path: PathBuf, found: i32 },
-    #[error("{} is a database of something else and stays as it is: name another file with --into", .0.display())]
+    #[error("{} holds something else and stays as it is: name another file with --into", .0.display())]
     Foreign(PathBuf),
     #[error("{} is a link to a file that is not there, and nothing is made through it: remove the link, or make the file", .0.display())]
     Dangling(PathBuf),
@@ -77,6 +81,7 @@ impl Mirror {
     /// The mirror of `workspace` at `path`; a missing one is made, and a damaged one made anew.
     pub(crate) fn open(path: &Path, workspace: &str) -> Result<Self, MirrorError> {
         match Self::made(path, workspace) {
+            Err(MirrorError::Corrupt(_)) if !was_mirror(path) => Err(MirrorError::Foreign(path.to_owned())),
             Err(MirrorError::Corrupt(_)) => {
                 tracing::warn!(path = %path.display(), "the history mirror is damaged and is made anew from the beginning");
                 remove(path)?;
@@ -93,10 +98,12 @@ impl Mirror {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mirror = Self::connected(path, Connection::open_with_flags(path, flags))?;
-        match mirror.header()? {
-            (OURS, VERSION) => Ok(mirror),
-            (OURS, found) if found > VERSION => Err(MirrorError::Newer { path: path.to_owned(), found }),
-            (_, _) => Err(MirrorError::Foreign(path.to_owned())),
+        match mirror.header() {
+            Ok((OURS, VERSION)) => Ok(mirror),
+            Ok((OURS, found)) if found > VERSION => Err(MirrorError::Newer { path: path.to_owned(), found }),
+            Err(MirrorError::Corrupt(_)) if !was_mirror(path) => Err(MirrorError::Foreign(path.to_owned())),
+            Err(error) => Err(error),
+            Ok((_, _)) => Err(MirrorError::Foreign(path.to_owned())),
         }
     }
 
@@ -289,6 +296,17 @@ fn done(change: &Transaction<'_>, last: Option<&str>, now: Timestamp) -> rusqlit
     change.execute(sql, params![last, now.to_string()]).map(drop)
 }
 
+/// True if what is damaged at `path` was a mirror: its header says so, or it is nothing of SQLite and stands where only
+/// a mirror does. Whatever else somebody names is theirs, and is not removed.
+fn was_mirror(path: &Path) -> bool {
+    let mut header = [0; OWNER.end];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    match read.is_ok() && header.starts_with(MAGIC) {
+        true => header[OWNER] == OURS.to_be_bytes(),
+        false => path.ends_with(PLACE),
+    }
+}
+
 fn remove(path: &Path) -> Result<(), MirrorError> {
     for suffix in ["", "-journal", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();
@@ -439,7 +457,8 @@ mod tests {
     #[test]
     fn what_is_damaged_is_made_anew_and_nothing_else_is() {
         let place = tempfile::tempdir().expect("a folder");
-        let path = place.path().join("history.db");
+        let path = place.path().join(PLACE);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(&path, vec![7; 9000]).expect("a file");
         assert!(matches!(Mirror::existing(&path), Err(MirrorError::Corrupt(_))));
         let mirror = Mirror::open(&path, "w").expect("made anew");
@@ -455,6 +474,19 @@ mod tests {
         Connection::open(&other).expect("a database").execute_batch("CREATE TABLE mine (x)").expect("made");
         assert!(matches!(Mirror::open(&other, "w"), Err(MirrorError::Foreign(_))));
         assert_eq!(count(&other, "mine"), 0, "it stays as it is");
+        let notes = place.path().join("notes.md");
+        for mine in [&b"what I wrote\n"[..], &[b'x'; 9000]] {
+            fs::write(&notes, mine).expect("a file");
+            assert!(matches!(Mirror::existing(&notes), Err(MirrorError::Foreign(_))));
+            assert!(matches!(Mirror::open(&notes, "w"), Err(MirrorError::Foreign(_))));
+            assert_eq!(fs::read(&notes).expect("a file"), mine, "a slip removes nothing");
+        }
+        let elsewhere = place.path().join("elsewhere.db");
+        drop(Mirror::open(&elsewhere, "w").expect("a mirror"));
+        let mut damaged = fs::read(&elsewhere).expect("a file");
+        damaged[100..].fill(7);
+        fs::write(&elsewhere, damaged).expect("a file");
+        Mirror::open(&elsewhere, "w").expect("a mirror that is damaged is made anew wherever it is");
         assert!(matches!(Mirror::existing(&place.path().join("none")), Err(MirrorError::Missing(_))));
     }
 

@@ -206,7 +206,7 @@ async fn what_is_not_its_own_stays_and_work_goes_on() {
     let asked = program().args(["mirror", "--status", "--into"]).arg(project.path(MIRROR)).output().expect("it runs");
     let said = String::from_utf8_lossy(&asked.stderr).into_owned();
     assert_eq!(asked.status.code(), Some(1), "{said}");
-    assert!(said.contains("is a database of something else and stays as it is"), "{said}");
+    assert!(said.contains("holds something else and stays as it is"), "{said}");
     assert_eq!(fs::read(project.path(MIRROR)).expect("a file"), foreign);
 }
 
