@@ -278,7 +278,7 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         }),
         Command::Mirror(ask) => quietly(async {
             let done = mirror(ask).await.map(|()| ExitCode::SUCCESS);
-            done.map_err(|error| failed(ExitCode::FAILURE, &error))
+            done.map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Letters(ask) => quietly(async {
             let done = letters(ask).await.map(|()| ExitCode::SUCCESS);

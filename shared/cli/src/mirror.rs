@@ -8,6 +8,7 @@ mod tables;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use dormouse_local::{address_of, follower_key};
@@ -42,7 +43,8 @@ const ANEW: &str = "the event that was read last is gone at the server: all that
     dormouse mirror --into .openharness/data/history.db --status\n\n\
     The mirror goes on where it was. A missing or damaged one is made anew from the beginning. Where the event that it read \
     last is gone at the server, it reads all that is left there and keeps what it has (begun_again_at in --status). One of a \
-    newer version and a file of something else are left as they are."
+    newer version and a file of something else are left as they are.\n\n\
+    Exit code 4: there is no such workspace."
 )]
 pub(crate) struct MirrorArgs {
     /// Workspace that is followed, by its id; all that the key may see without it.
@@ -75,6 +77,16 @@ pub(crate) enum MirrorFailure {
     Write(#[from] io::Error),
 }
 
+impl MirrorFailure {
+    /// The exit code of the process.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Talk(error) => error.exit_code(),
+            Self::Mirror(_) | Self::Write(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
 /// Executes `asked`.
 pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
     let workspace = asked.workspace.as_deref();
@@ -89,8 +101,19 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
         return Ok(());
     }
     let client = Client::open(&asked.server)?;
+    let is_new = !asked.into.exists();
     let mirror = Mirror::open(&asked.into, workspace.unwrap_or(EVERYTHING))?;
     let caught_up = catch_up(&client, &mirror, workspace).await;
+    // The feed of a workspace that is not there is an empty one, and stays so.
+    if let Some(id) = workspace.filter(|_| is_new)
+        && mirror.state()?.events == 0
+        && let Err(error) = client.read::<Value>(&format!("/v1/workspaces/{id}")).await
+        && matches!(error, TalkError::Refused { code: ErrorCode::ResourceNotFound, .. })
+    {
+        drop(mirror);
+        database::remove(&asked.into)?;
+        return Err(error.into());
+    }
     if asked.once {
         if caught_up? {
             writeln!(io::stdout(), "{}: {ANEW}", asked.into.display())?;

@@ -307,7 +307,8 @@ fn was_mirror(path: &Path) -> bool {
     }
 }
 
-fn remove(path: &Path) -> Result<(), MirrorError> {
+/// Removes the mirror at `path`.
+pub(super) fn remove(path: &Path) -> Result<(), MirrorError> {
     for suffix in ["", "-journal", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(suffix);

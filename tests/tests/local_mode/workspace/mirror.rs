@@ -268,6 +268,12 @@ async fn a_deployment_is_followed_from_anywhere() {
     assert!(events(&state) > 3 && state["workspace_id"] == json!(workspace), "{state}");
     let refused = follow("workspace_other");
     assert_eq!(refused.status.code(), Some(1), "a mirror is of one workspace: {refused:?}");
+    let unmade = project.path("../unmade.db");
+    let into = unmade.display().to_string();
+    let slip = ["mirror", "--once", "--workspace", "workspace_other", "--into", &into];
+    let refused = dormouse.command(&slip).output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(4), "there is no such workspace: {refused:?}");
+    assert!(!unmade.exists(), "nothing is made for a slip");
 }
 
 /// What is left of the requests that the developer's key may make in this minute.
