@@ -31,6 +31,7 @@ mod workspace;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -162,7 +163,7 @@ struct Dev {
     /// Also serve requests for this name, that of a tunnel or proxy for example; may be given again.
     ///
     /// Its pages may then send requests as well. Requests for other names than those of this machine are refused.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = host)]
     host: Vec<String>,
     /// Port on 127.0.0.1 where tools that speak DynamoDB may ask the store, with the secret that is printed; 0 picks
     /// one.
@@ -186,6 +187,16 @@ const LEASE_OF_FOLDER: u64 = 900;
 impl Dev {
     fn lease(&self) -> u64 {
         self.lease.unwrap_or(if self.workspace.is_some() { LEASE_OF_FOLDER } else { 20 })
+    }
+}
+
+/// The name of a host as requests carry it. With more of an address around it, it would be that of no request.
+fn host(text: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    let is_name = !text.is_empty() && text.chars().all(is_part);
+    match is_name || text.parse::<IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("write the name alone, without `https://`, port and path: agents.example.com".to_owned()),
     }
 }
 
@@ -467,6 +478,16 @@ mod tests {
         };
         assert_eq!((lease(&[]), lease(&["--workspace", "."])), (20, 900));
         assert_eq!(lease(&["--workspace", ".", "--lease", "30"]), 30);
+    }
+
+    #[test]
+    fn a_host_is_a_name_and_no_address() {
+        for name in ["agents.example.com", "Tunnel-7.example", "my_host", "192.0.2.7", "2001:db8::7"] {
+            assert_eq!(host(name).as_deref(), Ok(name));
+        }
+        for wrong in ["", "https://agents.example.com", "agents.example.com:8787", "agents.example.com/", "a b", "*"] {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
