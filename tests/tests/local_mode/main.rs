@@ -314,6 +314,25 @@ fn one_folder_is_for_one_process_and_one_port_too() {
     assert_ne!(again.id(), dormouse.id());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_beside_it_tell_a_proxy_nothing() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    dormouse.turn("expense-approval", &expense()).await;
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    proxy.set_nonblocking(true).expect("it can be asked");
+    let through = format!("http://{}", proxy.local_addr().expect("an address"));
+    for arguments in [&["pending"][..], &["keys", "list"], &["signal", "early", "{}"]] {
+        let mut command = dormouse.command(arguments);
+        for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+            command.env(name, &through);
+        }
+        let done = command.env_remove("no_proxy").env_remove("NO_PROXY").output().expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+    }
+    assert!(proxy.accept().is_err(), "the secret of the store is for this machine");
+}
+
 #[test]
 fn it_takes_nothing_more_where_its_folder_is_gone() {
     let folder = folder();
