@@ -305,7 +305,12 @@ fn noted(data: &Path, has_key: bool) -> Result<String, TalkError> {
 
 /// True if `url` leads to this machine.
 fn is_here(url: &str) -> Result<bool, TalkError> {
-    let parsed = Url::parse(url).map_err(|error| TalkError::Unusable(format!("{url}: {error}")))?;
+    let parsed = match Url::parse(url) {
+        Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => parsed,
+        Err(error) if url.contains("://") => return Err(TalkError::Unusable(format!("{url}: {error}"))),
+        // `localhost:8787` reads as an address with the scheme `localhost`.
+        Ok(_) | Err(_) => return Err(TalkError::Unusable(format!("{url} does not begin with http:// or https://"))),
+    };
     let name = parsed.host_str().unwrap_or_default();
     Ok(is_loopback(name.trim_start_matches('[').trim_end_matches(']')))
 }
@@ -328,7 +333,11 @@ mod tests {
         ] {
             assert!(!is_here(elsewhere).expect("an address"), "{elsewhere}");
         }
-        assert!(is_here("nonsense").is_err());
+        for no_address in ["nonsense", "localhost:8787", "127.0.0.1:8787", "ftp://127.0.0.1"] {
+            let said = is_here(no_address).expect_err("it is none").to_string();
+            assert!(said.contains("begin with http://"), "{said}");
+        }
+        assert!(is_here("http://[::1").is_err());
     }
 
     #[test]
