@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use dormouse_ports::{Clock, EventBus, RuleName, SignalSubscriptions};
@@ -17,6 +18,10 @@ use crate::scheduler::LocalScheduler;
 use crate::served::ServedBus;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
 use crate::subscriptions::LocalSubscriptions;
+
+/// Number of attempts at a folder whose process serves nobody: a command is soon done, and a `dormouse dev` soon serves.
+const PATIENCE: u32 = 50;
+const NAP: Duration = Duration::from_millis(100);
 
 /// Purpose for which a command opens a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +83,24 @@ impl fmt::Debug for OpenedFolder {
 }
 
 impl OpenedFolder {
-    /// Opens the folder `path` for `purpose`.
+    /// Opens the folder `path` for `purpose`. What another command has, or a process that begins, is waited for a while.
     ///
     /// # Errors
     /// [`OpenError`].
     pub async fn open(path: &Path, purpose: Purpose) -> Result<Self, OpenError> {
+        let mut patience = PATIENCE;
+        loop {
+            match Self::at_once(path, purpose).await {
+                Err(OpenError::NotYet(_) | OpenError::Folder(FolderError::LookedInto(_))) if patience > 0 => {
+                    patience -= 1;
+                    tokio::time::sleep(NAP).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn at_once(path: &Path, purpose: Purpose) -> Result<Self, OpenError> {
         if !path.is_dir() {
             return Err(OpenError::NoFolder(path.to_owned()));
         }
@@ -168,4 +186,27 @@ pub fn follower_key(path: &Path) -> Option<String> {
 /// The development key of the folder `path`, if there is one.
 pub fn development_key(path: &Path) -> Option<String> {
     DataFolder::api_key(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreLocation;
+
+    #[tokio::test]
+    async fn what_another_command_has_for_a_moment_is_waited_for() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("data");
+        let folder = DataFolder::open(&path).expect("it is free");
+        drop(EmbeddedDynamoDb::start(&StoreLocation::Folder(path.clone())).await.expect("a store"));
+        folder.note_address("").expect("a file");
+        let held = tokio::spawn(async move {
+            tokio::time::sleep(NAP * 3).await;
+            drop(folder);
+        });
+        for purpose in [Purpose::Look, Purpose::Change] {
+            OpenedFolder::open(&path, purpose).await.expect("it is free soon").close().await.expect("it closes");
+        }
+        held.await.expect("it ends");
+    }
 }
