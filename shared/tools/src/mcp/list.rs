@@ -101,7 +101,8 @@ pub(super) async fn pages(connection: &Connection) -> Result<Listing, NotListed>
             (Some(least), Some(page)) => Some(std::cmp::min::<Duration>(least, page)),
             (one, other) => one.or(other),
         };
-        match page.next {
+        // Some servers end a list with an empty cursor, which most clients take for none.
+        match page.next.filter(|next| !next.is_empty()) {
             Some(next) if seen.insert(next.clone()) => cursor = Some(next),
             Some(_) => {
                 return Err(ToolError::permanent("its list of tools leads in a circle: a cursor came twice").into());

@@ -540,6 +540,10 @@ async fn circle() {
     let (server, _) = server(http(&host.url));
     let error = server.list().await.expect_err("a circle");
     assert!(error.kind == ToolErrorKind::Permanent && error.message.contains("circle"), "{error}");
+    let page = json!({ "tools": [{ "name": "a", "inputSchema": {} }], "nextCursor": "" });
+    let host = scripted(move |method| (method == "tools/list").then(|| page.clone())).await;
+    let (server, _) = crate::world::server(http(&host.url));
+    assert_eq!(server.list().await.expect("a list with an end").len(), 1, "an empty cursor is none");
 }
 
 async fn vague() {
