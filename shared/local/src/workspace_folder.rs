@@ -311,6 +311,8 @@ mod tests {
         }
         let said = |refused: Result<Vec<u8>, WorkspaceError>| refused.expect_err("refused").to_string();
         assert!(said(folder.read("AGENTS.md", 100).await).contains("AGENTS.md is a folder and no file"));
+        let link = said(folder.read(".openharness/settings.yaml", 100).await);
+        assert!(link.contains("a link that leads out of it"), "{link}");
         let socket = said(folder.read(".openharness/agents/socket.md", 100).await);
         assert!(socket.contains("agents/socket.md is a socket, a pipe or a device and no file"), "{socket}");
         let skills = ListLimits { under: vec![".openharness/skills".to_owned()], except: Vec::new(), ..limits };

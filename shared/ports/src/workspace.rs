@@ -65,7 +65,7 @@ pub enum WorkspaceError {
         limit: u64,
     },
     /// The path leads out of the bundle, or is no path.
-    #[error("{0:?} is no path in the workspace")]
+    #[error("{0:?} is no path in the workspace, or a link that leads out of it or nowhere")]
     InvalidPath(String),
     /// A later attempt may succeed.
     #[error("the workspace cannot be read now: {0}")]
