@@ -1,8 +1,12 @@
 //! The body of a request: what the mapping produces, and what the caller adds (§6, managed-field collision).
 
+use std::collections::BTreeSet;
+
 use dormouse_ports::Map;
-use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, RuntimeConfig, ToolChoice};
-use serde_json::Value;
+use dormouse_ports::model::{
+    CompletionRequest, Message, ModelError, ModelErrorCategory, RuntimeConfig, Tool, ToolChoice,
+};
+use serde_json::{Value, json};
 
 use crate::canonical::same;
 
@@ -62,6 +66,22 @@ pub(crate) fn tool_choice(request: &CompletionRequest) -> Option<&ToolChoice> {
     request.tool_choice.as_ref().filter(|_| !request.tools.is_empty())
 }
 
+/// The tools that `messages` call, of which nothing is known but their names. Providers that refuse calls in a conversation
+/// without tools are told of these where there are no others.
+pub(crate) fn past_tools(messages: &[Message]) -> Vec<Tool> {
+    let calls = messages.iter().flat_map(|message| match message {
+        Message::Assistant(message) => message.tool_calls.as_slice(),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => &[],
+    });
+    let names: BTreeSet<&str> = calls.map(|call| call.name.as_str()).collect();
+    let past = |name: &str| Tool {
+        name: name.to_owned(),
+        description: "It is not there any more; do not call it.".to_owned(),
+        parameters: json!({ "type": "object" }),
+    };
+    names.into_iter().map(past).collect()
+}
+
 /// Names of the sampling fields that every wire has.
 pub(crate) struct Sampling {
     pub(crate) temperature: &'static str,
@@ -117,8 +137,6 @@ pub(crate) fn system_text(messages: &[Message]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn extras(value: Value) -> Map {

@@ -4,7 +4,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{NOTHING_SAID, RequestBody, Sampling, system_text, tool_choice, without_stream};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, past_tools, system_text, tool_choice, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::schema::without_choices;
 
@@ -21,7 +21,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
     body.set("model", Some(model));
     body.set("system", system_text(&request.messages));
     body.set("messages", Some(messages(&request.messages)));
-    body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
+    body.set("tools", tools(request));
     body.set("tool_choice", tool_choice(request).map(choice));
     body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens: "max_tokens" });
     body.set_list("stop_sequences", config.stop_sequences.as_ref());
@@ -119,6 +119,14 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
 fn tool_use(call: &ToolCall) -> Value {
     let input = call.arguments.clone().unwrap_or_default();
     json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input })
+}
+
+fn tools(request: &CompletionRequest) -> Option<Vec<Value>> {
+    // Calls in a conversation without tools may be refused. Extras may name some that run at Anthropic.
+    let has_some = !request.tools.is_empty() || request.config.extras.contains_key("tools");
+    let past = if has_some { Vec::new() } else { past_tools(&request.messages) };
+    let tools: Vec<Value> = request.tools.iter().chain(&past).map(tool).collect();
+    (!tools.is_empty()).then_some(tools)
 }
 
 fn tool(tool: &Tool) -> Value {

@@ -1,5 +1,3 @@
-use std::collections::BTreeSet;
-
 use dormouse_ports::model::{
     AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, ModelErrorCategory, Tool,
     ToolCall, ToolChoice,
@@ -7,7 +5,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{NOTHING_SAID, RequestBody, Sampling};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, past_tools};
 use crate::check::{invalid, unsupported_fields};
 use crate::schema::without_choices;
 
@@ -127,7 +125,7 @@ fn tool_use(call: &ToolCall) -> Value {
 fn tool_config(request: &CompletionRequest) -> Result<Option<Value>, ModelError> {
     if request.tools.is_empty() {
         // Converse refuses calls in the conversation where it is told of no tool.
-        let known = past_tools(&request.messages);
+        let known: Vec<_> = past_tools(&request.messages).iter().map(tool).collect();
         return Ok((!known.is_empty()).then(|| json!({ "tools": known })));
     }
     let tools: Vec<_> = request.tools.iter().map(tool).collect();
@@ -145,21 +143,6 @@ fn tool_config(request: &CompletionRequest) -> Result<Option<Value>, ModelError>
             ));
         }
     })
-}
-
-/// The tools that were called before, of which nothing is known but their names.
-fn past_tools(messages: &[Message]) -> Vec<Value> {
-    let calls = messages.iter().flat_map(|message| match message {
-        Message::Assistant(message) => message.tool_calls.as_slice(),
-        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => &[],
-    });
-    let names: BTreeSet<&str> = calls.map(|call| call.name.as_str()).collect();
-    let past = |name: &str| Tool {
-        name: name.to_owned(),
-        description: "It is not there any more; do not call it.".to_owned(),
-        parameters: json!({ "type": "object" }),
-    };
-    names.into_iter().map(|name| tool(&past(name))).collect()
 }
 
 fn has_calls(messages: &[Message]) -> bool {

@@ -188,10 +188,13 @@ async fn ids_that_a_wire_does_not_take_have_another_name_for_the_call_and_its_re
     assert_eq!(called, ids(&sent["messages"][2]["content"], "/tool_use_id"));
     assert_eq!((called[1].as_str(), called[2].as_str()), (long.as_str(), "plain-1"), "these are taken");
     assert!(called[0].starts_with("call_") && called[3].starts_with("call_"), "{called:?}");
+    let no_tools = CompletionRequest { tools: Vec::new(), ..request.clone() };
+    let stage = Stage::json(json!({ "content": text, "stop_reason": "end_turn" }));
+    stage.ask(&anthropic(stage.setup()), &no_tools).await.expect("an answer");
+    assert_eq!(stage.sent()["tools"][0]["name"], "add", "calls need a tool that they are of");
 
     let message = json!({ "content": [{ "text": "ok" }] });
     let stage = Stage::json(json!({ "output": { "message": message }, "stopReason": "end_turn" }));
-    let no_tools = CompletionRequest { tools: Vec::new(), ..request.clone() };
     stage.ask(&bedrock(stage.setup(), "eu-central-1", Arc::new(Signer)), &no_tools).await.expect("an answer");
     let sent = stage.sent();
     let called = ids(&sent["messages"][1]["content"], "/toolUse/toolUseId");
