@@ -27,6 +27,7 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
         (".openharness/settings.yml", "did you mean `.openharness/settings.yaml`?"),
         (".openharness/prompts.yml", "did you mean `.openharness/prompts.yaml`?"),
         (".openharness/tools/settings.yml", "call it `settings.yaml`"),
+        (".openharness/tools/mcp.json", "servers of tools belong in `settings.yaml`"),
         (".openharness/actions/refund/ACTION.yml", "call it `ACTION.yaml`"),
         (".openharness/agents/other.yml", "call it `NAME.md`"),
         (".openharness/memory/other.yml", "call it `NAME.md`"),

@@ -92,6 +92,9 @@ impl Loader<'_> {
             }
             ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
             ["tools", name] if name != "settings.yaml" && ends(&[".yaml", ".yml"]) => "call it `settings.yaml`",
+            ["tools", "settings.json" | "mcp.json" | ".mcp.json" | "servers.json"] => {
+                "servers of tools belong in `settings.yaml`, by their names"
+            }
             ["actions", _] => "an action is a folder with a file `ACTION.yaml`",
             ["skills", _] => "a skill is a folder with a file `SKILL.md`",
             ["actions", _, _] if !is_definition("ACTION.yaml") && ends(&[".yaml", ".yml"]) => "call it `ACTION.yaml`",
