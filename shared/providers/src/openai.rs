@@ -1,5 +1,6 @@
 //! OpenAI-compatible chat completions (§8.1).
 
+pub(crate) mod described;
 mod errors;
 mod probe;
 pub(crate) mod request;
@@ -24,7 +25,8 @@ use crate::{Provider, responses};
 /// OpenAI's own addresses, also those of its regions, and to version 1 of the API of Azure as `max_completion_tokens`,
 /// since its reasoning models take no other, and to all others under its own name (§8.1.1), which many know alone.
 /// Mistral's own address has ids of calls that it takes, an answer between results of tools and what a user says behind
-/// them, `seed` under the name `random_seed`, and no `stream_options`, which it refuses: its streams have counters anyhow.
+/// them, `seed` under the name `random_seed`, and no `stream_options`, which it refuses: its streams have counters anyhow. A
+/// description of a tool that is longer than OpenAI's own addresses take it stands whole in the instructions.
 pub fn openai(setup: ProviderSetup) -> Provider {
     let server = setup.base_url.as_deref().map_or(ChatServer::OpenAi, ChatServer::at);
     let returns_reasoning = setup.returns_reasoning;

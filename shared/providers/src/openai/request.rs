@@ -5,6 +5,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::described::within_limit;
 use super::response::REASONING;
 use super::{ChatServer, SYSTEM};
 use crate::body::{NOTHING_SAID, RequestBody, Sampling, tool_choice, without_stream};
@@ -17,6 +18,8 @@ pub(super) fn encode(
     request: &CompletionRequest,
     (server, with_reasoning): (ChatServer, bool),
 ) -> Result<Value, ModelError> {
+    let shorter = (server == ChatServer::OpenAi).then(|| within_limit(request));
+    let request = shorter.as_deref().unwrap_or(request);
     let config = &request.config;
     let mut body = RequestBody::default();
     body.set("model", Some(model));

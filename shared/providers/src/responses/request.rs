@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::body::{RequestBody, Sampling, tool_choice, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::openai::OF_RESPONSES;
+use crate::openai::described::within_limit;
 use crate::openai::request::{address, arguments_text, schema_name};
 use crate::schema::{is_strict, with_properties};
 
@@ -14,6 +15,8 @@ const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// The body of `POST /responses`.
 pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bool) -> Result<Value, ModelError> {
+    let shorter = within_limit(request);
+    let request = &*shorter;
     let config = &request.config;
     unsupported_fields(config, "OpenAI Responses")?;
     if config.stop_sequences.is_some() {

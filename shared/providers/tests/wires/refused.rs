@@ -184,6 +184,29 @@ async fn choices_at_the_top_of_a_schema_are_shown_as_properties() {
 }
 
 #[tokio::test]
+async fn a_description_that_is_longer_than_openai_takes_it_stands_in_the_instructions() {
+    let whole = "größer ".repeat(200);
+    let mut request = with_schema(json!({ "type": "object" }));
+    let before = sent(OPENAI, &request).await;
+    request.tools[0].description.clone_from(&whole);
+    for (made, shown, told) in [
+        (OPENAI, "/tools/0/function/description", "/messages/0/content"),
+        (RESPONSES, "/tools/0/description", "/instructions"),
+    ] {
+        let body = sent(made, &request).await;
+        let text = |place: &str| body.pointer(place).and_then(Value::as_str).expect("a text");
+        let shown = text(shown);
+        assert!(shown.starts_with("größer größer ") && shown.chars().count() <= 1024, "{shown}");
+        assert!(text(told).contains(&format!("<tool name=\"t\">\n{whole}\n</tool>")), "{body}");
+    }
+    assert_eq!(sent(ANTHROPIC, &request).await["tools"][0]["description"], whole);
+    request.tools[0].description = "ö".repeat(1024);
+    let body = sent(OPENAI, &request).await;
+    assert_eq!(body["tools"][0]["function"]["description"], request.tools[0].description);
+    assert_eq!(body["messages"], before["messages"], "nothing is added to what fits");
+}
+
+#[tokio::test]
 async fn gemini_is_given_what_its_own_schemas_refuse_as_json_schema() {
     let of = |inner: Value| json!({ "type": "object", "properties": { "a": inner } });
     for (schema, field) in [
