@@ -91,6 +91,22 @@ async fn a_call_that_was_decided_is_not_asked_about_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_ends_the_run_is_not_asked_about_its_other_calls() {
+    let assistant = Assistant::hired().await;
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book blue and red");
+        terminal.shows(&[r#"{"room":"blue"}"#, "[s]top the run"]);
+        terminal.say("s");
+        let told = terminal.shows(&["failed: a person denied a call and ended the run"]);
+        assert!(!told.contains("[s]top the run"), "nothing more is asked: {told}");
+        assert_eq!(terminal.ends(), Some(5));
+    });
+    assert!(rooms(&assistant).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_agent_that_was_asked_asks_is_asked_in_the_terminal_and_in_the_next_one() {
     let assistant = Assistant::hired().await;
     assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");

@@ -47,15 +47,24 @@ impl ChatSession {
         self.elsewhere.borrow_mut().end();
         let parts = self.open_parts(task, request).await?;
         let request = &self.whole(task, request).await?;
+        // Who ends the run is not asked about its other calls: they are answered so, too.
+        let mut end = None::<Map>;
         for part in parts {
             loop {
-                let fields = match self.ask(request, part.as_deref(), person).await? {
-                    Said::Fields(fields) => fields,
-                    Said::Left => return Ok(Answered::Left),
-                    Said::Stopped => return Ok(Answered::Stopped),
+                let fields = match &end {
+                    Some(fields) => fields.clone(),
+                    None => match self.ask(request, part.as_deref(), person).await? {
+                        Said::Fields(fields) => fields,
+                        Said::Left => return Ok(Answered::Left),
+                        Said::Stopped => return Ok(Answered::Stopped),
+                    },
                 };
+                let ends = (fields.get("decision").and_then(Value::as_str) == Some("stop")).then(|| fields.clone());
                 match self.give(task, request, part.as_deref(), fields).await {
-                    Ok(()) => break,
+                    Ok(()) => {
+                        end = ends;
+                        break;
+                    }
                     Err(TalkError::Refused { status: 409, message, .. }) => {
                         self.screen.line(&format!("  {}", plain(&message)));
                         if !self.still_asks(task, request).await? {
@@ -65,7 +74,10 @@ impl ChatSession {
                         break;
                     }
                     // It is asked again: a slip at the keyboard ends no conversation.
-                    Err(error) if error.is_misfit() => self.screen.line(&format!("  {}", plain(&error.to_string()))),
+                    Err(error) if error.is_misfit() => {
+                        end = None;
+                        self.screen.line(&format!("  {}", plain(&error.to_string())));
+                    }
                     Err(error) => return Err(error),
                 }
             }
