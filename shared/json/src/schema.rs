@@ -11,6 +11,8 @@ use crate::{Made, check_references};
 const MOST_STEPS_BACK: usize = 10_000;
 /// The most bytes of a compiled `pattern`.
 const MOST_PATTERN: usize = 1024 * 1024;
+/// Characters that are shown of a value that does not fit.
+const MOST_SHOWN: usize = 200;
 
 /// A JSON Schema that authors, tenants, servers of tools or callers wrote, and that values are checked against. References lead
 /// nowhere outside of it; one `pattern` and one text are little work.
@@ -32,14 +34,24 @@ impl Schema {
         validator.map(Self).map_err(|error| error.to_string())
     }
 
-    /// The first mistakes of `value`, at most `most` of them, each with its place; none if it fits.
+    /// The first mistakes of `value`, at most `most` of them, each with its place; none if it fits. Of what does not fit the
+    /// beginning is shown: whoever gave it has it.
     pub fn mistakes(&self, value: &Value, most: usize) -> Vec<String> {
-        self.0.iter_errors(value).take(most).map(|error| placed(&error, error.to_string())).collect()
+        self.0.iter_errors(value).take(most).map(|error| placed(&error, quoted(&error))).collect()
     }
 
     /// The same without what `value` holds beside the names of its fields.
     pub fn mistakes_unquoted(&self, value: &Value, most: usize) -> Vec<String> {
         self.0.iter_errors(value).take(most).map(|error| placed(&error, error.masked().to_string())).collect()
+    }
+}
+
+/// What is said of `error`, with the beginning of the value that it is about.
+fn quoted(error: &ValidationError<'_>) -> String {
+    let value = error.instance().to_string();
+    match value.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => error.masked_with(format!("{}…", &value[..end])).to_string(),
+        None => error.to_string(),
     }
 }
 
@@ -82,6 +94,17 @@ mod tests {
         let found = schema.mistakes(&json!({ "a": [1, "x", "y"], "b": 2 }), 5);
         assert_eq!(found, ["/a/1: \"x\" is not of type \"integer\"", "/a/2: \"y\" is not of type \"integer\""]);
         assert_eq!(schema.mistakes(&json!({ "a": ["x", "y"] }), 1).len(), 1);
+    }
+
+    #[test]
+    fn of_a_long_value_the_beginning_is_shown() {
+        let schema = schema(&json!({ "properties": { "a": { "maxLength": 3 }, "b": { "type": "string" } } }));
+        let found = schema.mistakes(&json!({ "a": "ü".repeat(5_000), "b": { "c": "x".repeat(5_000) } }), 5);
+        let told = [
+            format!("/a: \"{}… is longer than 3 characters", "ü".repeat(199)),
+            format!("/b: {{\"c\":\"{}… is not of type \"string\"", "x".repeat(194)),
+        ];
+        assert_eq!(found, told);
     }
 
     #[test]
