@@ -10,6 +10,7 @@ use super::approval::{ApprovalPolicy, is_exact, listed, matches};
 use super::asked::SEVERAL;
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
+use super::model::PROVIDERS;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
@@ -433,6 +434,13 @@ fn prompts(workspace: &mut Workspace, platform: &Platform) {
         let guess = nearest(&name, known.iter().map(String::as_str));
         let message = format!("`llm_optimized.models`: {}", missing("model or alias", &name, guess));
         workspace.warn(PROMPTS, None, format!("{message}; a model of the workspace is `workspace/NAME`"));
+    }
+    let strange = |name: &&String| !PROVIDERS.contains(&name.as_str());
+    let strange: Vec<String> = workspace.prompts.providers.keys().filter(strange).cloned().collect();
+    for name in strange {
+        let message = missing("provider", &name, nearest(&name, PROVIDERS));
+        let there_are = PROVIDERS.join(", ");
+        workspace.warn(PROMPTS, None, format!("`llm_optimized.providers`: {message}; there are {there_are}"));
     }
 }
 

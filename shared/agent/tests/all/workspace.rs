@@ -344,6 +344,7 @@ fn what_can_be_known_before_a_run_is_told() {
         (TOOLS, tool(&format!("url: \"https://h/{{citty}}\", {schema}}}")), "did you mean `city`?"),
         (TOOLS, tool(&format!("url: \"https://h/{{city}}\", {schema}, required: [cty]}}")), "did you mean `city`?"),
         (".openharness/prompts.yaml", "llm_optimized: {models: {workspace/smal: Short.}}".to_owned(), "did you mean"),
+        (".openharness/prompts.yaml", "llm_optimized: {providers: {anthropik: X}}".to_owned(), "`anthropic`?"),
         (".openharness/agents/team/a.md", agent(""), "move it into `.openharness/agents` itself"),
         (".openharness/memory/a.txt", "x".to_owned(), "call it `NAME.md`"),
     ] {
