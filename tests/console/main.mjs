@@ -6,6 +6,7 @@ import { PHONE, WIDE, accessible, browser, check, equal, faults, holds, picture,
 
 import { HOSTILE, hostile } from "./agents.mjs";
 import { keyboard } from "./keyboard.mjs";
+import { answers } from "./answers.mjs";
 import { states } from "./states.mjs";
 
 const SLEEPERS = Number(process.env.SLEEPERS || 10000);
@@ -597,6 +598,7 @@ await check("the keyboard does everything", async (tab) => {
 });
 
 await keyboard(shipped, clerk, ofClerk);
+await answers(shipped);
 await states(shipped);
 
 await check("twenty approvals on a phone, one after the other", async (tab) => {

@@ -199,13 +199,18 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
 /** Arguments that may be changed before they are approved. */
 function editor(chosen) {
   const text = () => write(chosen().arguments ?? {}, 2);
-  const area = h("textarea", { id: "arguments", class: "code", rows: "8", spellcheck: "false", value: text() });
-  const box = h("details", { class: "edit" }, h("summary", {}, "Change the arguments before approving"), h("label", { class: "field", for: "arguments" }, "Arguments, a JSON object"), area,
-    h("button", { type: "button", class: "quiet small", onclick: () => { area.value = text(); } }, "Put back what was asked"));
+  const title = h("summary", {});
+  const label = () => put(title, "Change the arguments before approving", area.value !== text() && [" ", h("span", { class: "mark bad" }, "Changed")]);
+  const area = h("textarea", { id: "arguments", class: "code", rows: "8", spellcheck: "false", value: text(), oninput: () => label() });
+  const reset = () => { area.value = text(); label(); };
+  const box = h("details", { class: "edit" }, title, h("label", { class: "field", for: "arguments" }, "Arguments, a JSON object"), area,
+    h("button", { type: "button", class: "quiet small", onclick: reset }, "Put back what was asked"));
+  label();
   return {
-    box, focus: () => { box.open = true; area.focus(); }, reset: () => { area.value = text(); },
+    box, reset, focus: () => { box.open = true; area.focus(); },
     read() {
-      if (!box.open || area.value === text()) return null;
+      // What was changed counts, also when it is folded away.
+      if (area.value === text()) return null;
       try {
         const value = parsed(area.value);
         return isObject(value) ? { value } : { wrong: "Arguments are a JSON object." };
