@@ -32,4 +32,65 @@ export async function answers(shipped) {
     await until("the letter is sent", () => server.letters.length > before);
     equal(server.letters.slice(before), [{ to: "ada@example.com", text: "folded" }], "the letter");
   });
+
+  await check("of two calls that are asked about at once the second is asked for when the first is approved", async (tab) => {
+    const before = server.letters.length;
+    const id = await task(server, of, said("Send two letters"));
+    const page = await tab({ server });
+    await page.open("/console/inbox");
+    await page.getByRole("link", { name: /make these 2 calls/ }).click();
+    equal(await page.getByLabel("Answer for").locator("option").allInnerTexts(), ["call-1: send_letter", "call-2: send_letter"], "what may be answered for");
+    await page.button("Approve").click();
+    await page.locator(".outcome.good", { hasText: "Taken. It still waits for call-2." }).waitFor();
+    await accessible(page, "one of two calls is answered");
+    await picture(page, "one-of-two-wide-light");
+    equal([server.letters.length - before, await page.getByText("It goes on.").count()], [0, 0], "letters, and words that say otherwise");
+    await page.getByRole("link", { name: /make these 2 calls/ }).getByText("1 to answer").waitFor();
+    await until("the way on has the focus", () => page.evaluate(() => document.activeElement.innerText === "Answer for call-2"));
+    await page.keyboard.press("Enter");
+    await page.sees("1 of 2 answers are there");
+    await page.button("Deny").click();
+    await page.locator(".outcome.good", { hasText: "Denied. The agent is told." }).waitFor();
+    await until("one letter is sent", () => server.letters.length > before);
+    await page.getByRole("link", { name: /make these 2 calls/ }).waitFor({ state: "detached" });
+    await rest(500);
+    equal(server.letters.slice(before), [{ to: "person-1@example.com", text: "number 1" }], "the letters");
+  });
+
+  await check("an answer stays for whom it was chosen when others answer meanwhile, with all that is written, and is for nobody else", async (tab) => {
+    const vote = async (to) => equal((await fetch(to, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ vote: "yes" }) })).status, 202, "the answer of another one");
+    const { invocation_id: id, callback_urls: ways } = await shipped.post("/graphs/purchase/turns", { state: { item: "a drill", amount_cents: 120000 } });
+    const page = await tab({ server: shipped });
+    await page.open(`/console/inbox/${id}`);
+    await page.getByLabel("Answer for").selectOption("linus");
+    await vote(ways.grace);
+    await page.sees("1 of 2 answers are there");
+    equal([await page.getByLabel("Answer for").inputValue(), await page.getByLabel("Answer for").locator("option").allInnerTexts()], ["linus", ["ada", "linus"]], "for whom it is, and might be");
+    await page.button("Approve").click();
+    await until("it has completed", async () => (await shipped.get(`/v1/x-pauses/${id}`)).status === "completed");
+    // The calls of an agent: what is written for the second stays when the first is answered, and is not sent for the other.
+    const calls = await task(server, of, said("Send two letters, slowly answered"));
+    await page.context().close();
+    const other = await tab({ server });
+    await other.open(`/console/inbox/${calls}`);
+    await other.live();
+    await other.getByLabel("Answer for").selectOption("call-2");
+    await other.getByText("Change the arguments before approving").click();
+    await other.getByLabel("Arguments, a JSON object").fill("{}");
+    await other.getByLabel(/Reason/).fill("half a reason");
+    const answer = (part) => server.post(`/v1/tasks/${calls}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }], metadata: { in_reply_to: part } } });
+    await answer("call-1");
+    await other.sees("1 of 2 answers are there");
+    equal([await other.getByLabel("Answer for").inputValue(), await other.getByLabel("Arguments, a JSON object").inputValue(), await other.getByLabel(/Reason/).inputValue()], ["call-2", "{}", "half a reason"], "what stands there");
+    const third = await task(server, of, said("Send two letters, answered elsewhere"));
+    await other.open(`/console/inbox/${third}`);
+    await other.live();
+    await other.getByLabel("Answer for").selectOption("call-2");
+    await server.post(`/v1/tasks/${third}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }], metadata: { in_reply_to: "call-2" } } });
+    await other.sees("This was answered elsewhere.");
+    holds(await other.button("Approve").isDisabled(), "nothing is sent for the other call");
+    await other.button("Show what it is now").click();
+    await other.sees("1 of 2 answers are there");
+    holds(await other.button("Approve").isEnabled(), "the other one is asked for");
+  });
 }

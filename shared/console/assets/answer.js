@@ -1,6 +1,6 @@
 // What a pause asks, and the way to answer it: for people with a key and for those with a link alike.
 
-import { folded, h, put, say, told, tree } from "./dom.js";
+import { beginning, folded, h, put, say, told, tree } from "./dom.js";
 import { isPlain, read as parsed, write } from "./json.js";
 import { size, stamp, time } from "./words.js";
 
@@ -131,9 +131,15 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     }
   };
 
-  if (missing.length > 1 && !fixed) {
-    form.append(h("label", { class: "field" }, "Answer for", h("select", { onchange: (event) => { state.part = event.target.value; edited?.reset(); } }, missing.map((one) => h("option", { value: one, selected: one === state.part }, one)))));
-  }
+  const toolOf = (part) => { const { tool } = plain(plain(pause.request.calls)[part] ?? plain(pause.request.questions)[part]); return typeof tool === "string" ? `: ${beginning(tool, 60)}` : ""; };
+  const forWhom = missing.length > 1 && !fixed ? h("select", { onchange: (event) => { state.part = event.target.value; edited?.reset(); } }, missing.map((one) => h("option", { value: one, selected: one === state.part }, `${one}${toolOf(one)}`))) : null;
+  if (forWhom) form.append(h("label", { class: "field" }, "Answer for", forWhom));
+  /** Takes away whom nobody has to answer for any more; false where this answer would be for one of them. */
+  form.still = (others) => {
+    if (state.part !== null && !others.includes(state.part)) return false;
+    for (const option of [...forWhom?.options ?? []]) if (!others.includes(option.value)) option.remove();
+    return true;
+  };
 
   let edited = null;
   const hasCalls = Object.keys(plain(pause.request.calls)).length > 0;

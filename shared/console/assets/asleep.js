@@ -46,7 +46,7 @@ export function asleepView(app, id) {
     open = list.open = which;
     node.classList.toggle("has-detail", Boolean(which));
     if (which) {
-      view = pauseView(app, which, { above: (pause) => doctor(app, pause), drawn: arrive(list, main), done: (gone) => setTimeout(() => pauses.drop(gone), 0) });
+      view = pauseView(app, which, { above: (pause) => doctor(app, pause), drawn: arrive(list, main), done: (gone) => setTimeout(() => pauses.drop(gone), 0), changed: (one) => setTimeout(() => pauses.put(one.id, one), 0) });
       put(main, h("a", { class: "back", href: "/console/asleep" }, "‹ Everything that sleeps"), view.node);
       main.scrollTop = 0;
     }

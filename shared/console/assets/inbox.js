@@ -154,6 +154,7 @@ export function inboxView(app, id) {
     view = pauseView(app, which, {
       drawn: arrive(list, main),
       done: (gone) => setTimeout(() => pauses.drop(gone), 0),
+      changed: (one) => setTimeout(() => pauses.put(one.id, one), 0),
       next: () => {
         const left = matching().filter((one) => one.id !== which);
         return left.length > 0 ? { href: `/console/inbox/${at(left[0].id)}`, left: left.length } : null;

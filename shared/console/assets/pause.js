@@ -19,17 +19,6 @@ export function confirmed(title, words, action) {
   });
 }
 
-/** The reason that stands in `node`; gives back how to put it there again. */
-function typed(node) {
-  const reason = () => node.querySelector("#reason");
-  const { value = "" } = reason() ?? {};
-  const hadFocus = reason() !== null && reason() === document.activeElement;
-  return () => {
-    if (value && reason()) reason().value = value;
-    if (hadFocus) reason()?.focus();
-  };
-}
-
 /** Lets the keyboard and screen readers go on at what was opened in `main`, if they stood in the list or nowhere. */
 export const arrive = (list, main) => (article) => {
   const stood = document.activeElement;
@@ -59,10 +48,10 @@ async function giveWithKey(app, pause, { approved, payload, part }) {
 const over = (pause) => ({ completed: "It went on and has completed.", failed: "It has ended with an error.", canceled: "It was canceled.", working: "It was answered and goes on.", put_aside: "Its workers died; an operator has to look." }[pause.status]);
 
 /**
- * The view of a pause with a key. `done(id)` is told when it waits no more, `drawn(node)` when it is there; `above(pause)`
- * gives what stands above it.
+ * The view of a pause with a key. `done(id)` is told when it waits no more, `changed(pause)` when some have answered and others
+ * have not, `drawn(node)` when it is there; `above(pause)` gives what stands above it.
  */
-export function pauseView(app, id, { done, next, drawn, above } = {}) {
+export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
   const node = h("article", { class: "pause" }, waiting("Asking the server what it waits for…"));
   let shown = null; let left = false; let mine = false; let unfollow = null; let isFirst = true;
   const load = async () => {
@@ -77,34 +66,48 @@ export function pauseView(app, id, { done, next, drawn, above } = {}) {
     }
   };
   const draw = (pause) => {
-    const written = shown?.generation === pause.generation ? typed(node) : () => {};
     shown = pause;
+    mine = false;
     const facts = h("p", { class: "facts" }, mark(pause.status), " ", h("a", { href: `/console/run/${at(pause.id)}` }, brief(pause.agent ?? pause.graph, 60)), h("span", { class: "quiet" }, pause.kind && [" · ", told(pause.kind, { limit: 40 })], " · since ", time(pause.since)));
     const asleep = pause.status === "asleep";
     const stale = h("div", { class: "stale" });
+    let rest = null;
     const form = asleep ? answerForm(pause, {
       me: app.me,
-      give: async (answer) => { mine = true; try { return await giveWithKey(app, pause, answer); } catch (error) { mine = false; throw error; } },
-      after: (answered) => { if (answered) afterwards(pause); else load(); },
+      give: async (answer) => {
+        mine = true;
+        try {
+          const words = await giveWithKey(app, pause, answer);
+          rest = pause.parts.length > 0 ? await stillAsked(pause, answer.part) : null;
+          return rest ? `Taken. It still waits for ${rest.missing.join(", ")}.` : words;
+        } catch (error) { mine = false; throw error; }
+      },
+      after: (answered) => { if (answered) afterwards(pause, rest); else load(); },
     }) : null;
-    node.stale = stale;
-    put(node, above?.(pause), facts, question(pause), parts(pause), stale,
+    Object.assign(node, { stale, form, parts: parts(pause) });
+    put(node, above?.(pause), facts, question(pause), node.parts, stale,
       asleep ? [pause.asks_person ? null : h("p", { class: "hint" }, pause.event ? "It waits for an event, not for a person. An answer from here takes the event's place." : "It waits for a machine or for a time. An answer from here takes its place."), ladder(pause), form, h("div", { class: "after" })]
         : h("p", { class: "outcome" }, over(pause), pause.failure && told(pause.failure, { limit: 400, tag: "span" })),
       h("section", { class: "more" }, folded("Where it stands", () => standing(app, pause)), folded("Details", () => details(pause)),
         asleep && h("p", {}, h("button", { type: "button", class: "quiet", onclick: () => cancel(pause) }, "Cancel this run…"))));
-    written();
     if (isFirst) { isFirst = false; drawn?.(node); }
   };
-  const afterwards = (pause) => {
-    done?.(pause.id);
+  /** The pause as it is after the answer for `part`, where it goes on to wait for others; else null. */
+  const stillAsked = async (pause, part) => {
+    const now = await app.client.get(`/v1/x-pauses/${at(pause.id)}`).catch(() => null);
+    return now?.status === "asleep" && now.generation === pause.generation && now.missing.length > 0 && !now.missing.includes(part) ? now : null;
+  };
+  const afterwards = (pause, rest) => {
+    if (rest) changed?.(rest); else done?.(pause.id);
     const after = node.querySelector(".after");
     const following = next?.();
-    put(after, following
-      ? h("a", { class: "button primary", href: following.href, "data-key": "n" }, `Next: ${following.left} to go`)
-      : h("a", { class: "button", href: `/console/run/${at(pause.id)}` }, "Watch it go on"));
-    after.querySelector("a")?.focus();
+    put(after, rest && h("button", { type: "button", class: following ? "" : "primary", onclick: async () => { await load(); arrived(); } }, `Answer for ${rest.missing.length === 1 ? rest.missing[0] : "another one"}`), " ",
+      following ? h("a", { class: "button primary", href: following.href, "data-key": "n" }, `Next: ${following.left} to go`)
+        : !rest && h("a", { class: "button", href: `/console/run/${at(pause.id)}` }, "Watch it go on"));
+    after.querySelector("a,button")?.focus();
   };
+  /** Lets who has pressed a button that is gone go on at the title. */
+  const arrived = () => { const title = node.querySelector("h1"); title?.setAttribute("tabindex", "-1"); title?.focus(); };
   const cancel = async (pause) => {
     const reason = await confirmed("Cancel this run?", "It ends for good. What it has done so far stays done.", "Cancel the run");
     if (reason === null) return;
@@ -121,13 +124,20 @@ export function pauseView(app, id, { done, next, drawn, above } = {}) {
     if (left || mine || !shown || shown.status !== "asleep" || document.hidden) return;
     const now = await app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null);
     if (left || mine || !now || (now.generation === shown.generation && now.status === "asleep" && now.missing.length === shown.missing.length)) return;
-    if (now.generation === shown.generation && now.status === "asleep") { draw(now); return; }
-    // What stands there already stays: somebody may be about to press it.
-    const news = `${now.generation} ${now.status}`;
+    // What stands there already stays: somebody may be about to press it, and for nobody else than before.
+    if (now.generation === shown.generation && now.status === "asleep" && node.form?.still(now.missing)) {
+      const there = parts(now);
+      node.parts?.replaceWith(there);
+      Object.assign(node, { parts: there });
+      shown = now;
+      changed?.(now);
+      return;
+    }
+    const news = `${now.generation} ${now.status} ${now.missing.length}`;
     if (node.stale.news === news) return;
     node.stale.news = news;
     for (const button of node.querySelectorAll("form.answer button")) button.disabled = true;
-    put(node.stale, h("div", { class: "trouble", role: "alert" }, h("p", {}, h("strong", {}, "This was answered elsewhere. "), now.status === "asleep" ? "It waits for something else by now." : over(now)), h("button", { type: "button", onclick: () => { draw(now); } }, "Show what it is now")));
+    put(node.stale, h("div", { class: "trouble", role: "alert" }, h("p", {}, h("strong", {}, "This was answered elsewhere. "), now.status !== "asleep" ? over(now) : now.generation === shown.generation ? "It still waits for others." : "It waits for something else by now."), h("button", { type: "button", onclick: () => { draw(now); arrived(); } }, "Show what it is now")));
     if (now.status !== "asleep") done?.(id);
   };
   const stop = app.live.on((event) => { if (event.task_id === id || event.event === "x-resumed") look(); });
