@@ -171,7 +171,7 @@ async fn actions_run_with_checked_input_and_skills_are_read_with_their_files() {
 async fn an_action_that_fails_or_hides_is_the_models_problem_and_not_the_end() {
     let fails = (
         ".openharness/actions/fails/ACTION.yaml",
-        "name: fails\ndescription: Fails.\nentry: {command: 'echo reason >&2; exit 4', timeout_seconds: 5}\n",
+        "name: fails\ndescription: Fails.\nentry: {command: 'echo reason >&2; exit 4', timeout_seconds: 60}\n",
     );
     let hangs = (
         ".openharness/actions/hangs/ACTION.yaml",
