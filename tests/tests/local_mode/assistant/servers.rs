@@ -153,10 +153,15 @@ fn tools(has_changed: bool) -> Value {
 }
 
 impl Assistant {
-    /// It has the tools of `servant`, which has a second for each request.
+    /// It has the tools of `servant`, which has as much time for each request as a busy machine may need.
     fn is_served_by(&self, servant: &Servant) {
+        self.is_served_within(60, servant);
+    }
+
+    /// It has the tools of `servant`, which has so many seconds for each request.
+    fn is_served_within(&self, seconds: u64, servant: &Servant) {
         self.write(".openharness/settings.yaml", UNASKED);
-        let tools = format!("servant:\n  url: {}\n  timeout: 1000\n", servant.url);
+        let tools = format!("servant:\n  url: {}\n  timeout: {}\n", servant.url, seconds * 1000);
         self.write(".openharness/tools/settings.yaml", &tools);
     }
 
@@ -269,14 +274,14 @@ async fn what_a_server_promises_and_does_not_keep_is_told_to_the_model() {
 async fn a_slow_server_is_given_up_once_and_nobody_repeats_its_call() {
     let assistant = Assistant::hired().await;
     let servant = Servant::hired().await;
-    assistant.is_served_by(&servant);
+    assistant.is_served_within(2, &servant);
     assistant.calls(&["slow_lookup", "slow"]);
     let dormouse = assistant.serve();
     let wire = Wire::of(&dormouse);
     let task = assistant.send(&dormouse, "hello");
     wire.task(&task, &[TaskStatus::InputRequired]).await;
     let told = results(&assistant);
-    assert!(told[0].starts_with("error:") && told[0].contains("within 1 s"), "{told:?}");
+    assert!(told[0].starts_with("error:") && told[0].contains("within 2 s"), "{told:?}");
     let pending = dormouse.command(&["pending"]).output().expect("it runs");
     let asked = String::from_utf8_lossy(&pending.stdout);
     assert!(asked.contains("Did `slow` happen?"), "{asked}");
@@ -291,7 +296,7 @@ async fn a_server_that_does_not_say_hello_holds_up_one_step_alone() {
     let assistant = Assistant::hired().await;
     let servant = Servant::hired().await;
     servant.state.is_mute.store(true, Ordering::SeqCst);
-    assistant.is_served_by(&servant);
+    assistant.is_served_within(1, &servant);
     assistant.calls(&["slow_lookup", "slow_lookup"]);
     let dormouse = assistant.serve();
     let task = assistant.send(&dormouse, "hello");
@@ -306,8 +311,6 @@ async fn who_sits_at_the_terminal_is_asked_what_a_server_asks_in_the_midst_of_a_
     let assistant = Assistant::hired().await;
     let servant = Servant::hired().await;
     assistant.is_served_by(&servant);
-    let tools = format!("servant:\n  url: {}\n  timeout: 60000\n", servant.url);
-    assistant.write(".openharness/tools/settings.yaml", &tools);
     assistant.calls(&["paint", "paint"]);
     tokio::task::block_in_place(|| {
         let mut terminal = Terminal::open(&assistant, &[]);
@@ -339,8 +342,6 @@ async fn what_a_server_asks_is_shown_with_its_fields_and_declined_or_filled_in()
     let assistant = Assistant::hired().await;
     let servant = Servant::hired().await;
     assistant.is_served_by(&servant);
-    let tools = format!("servant:\n  url: {}\n  timeout: 60000\n", servant.url);
-    assistant.write(".openharness/tools/settings.yaml", &tools);
     assistant.calls(&["sketch"]);
     let dormouse = assistant.serve();
     let wire = Wire::of(&dormouse);
