@@ -12,6 +12,11 @@ use super::world::Project;
 use super::{DONE, WORKER};
 use crate::assistant::world::{Wire, eventually};
 
+/// For how long the command `number` of this process sleeps: no other run of the tests on this machine has one of these.
+fn nap(number: usize) -> String {
+    format!("{number}.{}", std::process::id())
+}
+
 /// Processes of this machine whose command line contains `needle`.
 fn alive(needle: &str) -> usize {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
@@ -82,13 +87,18 @@ async fn files_that_are_none_of_its_business_are_refused_one_by_one() {
 async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
     let project = Project::of(&[WORKER]).await;
     // A turn that outlasts all of them, on a busy machine as well.
-    let dormouse = project.serve_with(&["--lease", "120"]);
-    let bash = |command: &str| ("Bash", json!({ "command": command, "timeout_seconds": 20 }));
+    let dormouse = project.serve_with(&["--lease", "600"]);
+    let bash = |command: &str| ("Bash", json!({ "command": command, "timeout_seconds": 100 }));
+    let naps: Vec<String> = (4831..=4836).map(nap).collect();
+    let [of_bomb, behind_bomb, heedless, heedless_too, aside, aside_too] = &naps[..] else { panic!("six") };
     let calls = [
         bash("yes"),
-        bash("bomb() { sleep 4831 & sleep 0.02; bomb | bomb & }; bomb; sleep 4832"),
-        ("Bash", json!({ "command": "trap '' TERM INT HUP; sleep 4833; sleep 4834", "timeout_seconds": 1 })),
-        bash("(setsid sleep 4835 &) ; nohup sleep 4836 >/dev/null 2>&1 & echo begun"),
+        bash(&format!("bomb() {{ sleep {of_bomb} & sleep 0.02; bomb | bomb & }}; bomb; sleep {behind_bomb}")),
+        (
+            "Bash",
+            json!({ "command": format!("trap '' TERM INT HUP; sleep {heedless}; sleep {heedless_too}"), "timeout_seconds": 1 }),
+        ),
+        bash(&format!("(setsid sleep {aside} &) ; nohup sleep {aside_too} >/dev/null 2>&1 & echo begun")),
         bash("cat"),
         bash("exit 7"),
     ];
@@ -108,8 +118,8 @@ async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
         assert!(result.contains(expected), "{result} has no {expected:?}");
     }
     assert!(results[0].len() < 200_000, "what is kept of endless output is bounded: {}", results[0].len());
-    for number in 4831..=4836 {
-        assert_eq!(alive(&format!("sleep {number}")), 0, "sleep {number}");
+    for nap in &naps {
+        eventually(&format!("sleep {nap} has ended"), || alive(&format!("sleep {nap}")) == 0).await;
     }
 }
 
@@ -117,10 +127,12 @@ async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
 async fn nothing_of_a_command_outlives_a_server_that_is_killed() {
     let project = Project::of(&[WORKER]).await;
     let mut dormouse = project.serve();
-    let command = "setsid sleep 4841 & (setsid sleep 4842 &); touch begun; sleep 4843";
+    let naps: Vec<String> = (4841..=4843).map(nap).collect();
+    let command = format!("setsid sleep {} & (setsid sleep {} &); touch begun; sleep {}", naps[0], naps[1], naps[2]);
     project.say(&dormouse, &[("Bash", json!({ "command": command }))]);
-    let all = || (4841..=4843).map(|number| alive(&format!("sleep {number}"))).sum::<usize>();
-    eventually("it runs", || project.exists("begun") && all() >= 3).await;
+    let each = || naps.iter().map(|nap| alive(&format!("sleep {nap}")));
+    let all = || each().sum::<usize>();
+    eventually("it runs", || project.exists("begun") && each().all(|count| count > 0)).await;
     dormouse.kill();
     eventually("everything of it has ended", || all() == 0).await;
 }
