@@ -114,6 +114,16 @@ struct Model {
     tarries: Arc<AtomicU64>,
 }
 
+impl Model {
+    /// What it does with `request`, which is noted when that is decided: whoever sees it there changes nothing about it any
+    /// more. `None` where another model is asked.
+    fn decided(&self, request: &Value) -> Option<ScriptedTurn> {
+        let turn = (request["model"] == self.name.as_str()).then(|| (self.respond)(request));
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        turn
+    }
+}
+
 async fn models(State(model): State<Arc<Model>>) -> Response {
     axum::Json(json!({ "object": "list", "data": [{ "id": model.name, "object": "model" }] })).into_response()
 }
@@ -123,11 +133,9 @@ async fn complete(State(model): State<Arc<Model>>, body: Bytes) -> Response {
         Ok(request) => request,
         Err(error) => return refusal(400, &format!("the request is no JSON: {error}")),
     };
-    model.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-    if request["model"] != model.name.as_str() {
+    let Some(turn) = model.decided(&request) else {
         return refusal(404, &format!("The model `{}` does not exist", request["model"]));
-    }
-    let turn = (model.respond)(&request);
+    };
     tokio::time::sleep(turn.delay).await;
     match &turn.reply {
         ScriptedReply::Refuse { status, message, retry_after } => {

@@ -69,11 +69,9 @@ pub(super) async fn create(State(model): State<Arc<Model>>, headers: HeaderMap, 
         return axum::Json(known.body()).into_response();
     }
     let request = as_chat(request);
-    model.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-    if request["model"] != model.name.as_str() {
+    let Some(turn) = model.decided(&request) else {
         return refusal(404, &format!("The model `{}` does not exist", request["model"]));
-    }
-    let turn = (model.respond)(&request);
+    };
     if let ScriptedReply::Refuse { status, message, .. } = &turn.reply {
         return refusal(*status, message);
     }

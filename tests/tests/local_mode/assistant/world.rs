@@ -204,13 +204,15 @@ async fn book(
 ) -> impl IntoResponse {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let key = header("idempotency-key");
+    // Who sees it below changes nothing about it any more.
+    let tarries = Duration::from_millis(bookings.tarries.load(Ordering::SeqCst));
     let defers = bookings.defers.load(Ordering::SeqCst);
     if defers {
         bookings.callbacks.lock().expect("a lock").push(header("dormouse-callback-url"));
     } else {
         bookings.done.lock().expect("a lock").push((key, asked.clone()));
     }
-    tokio::time::sleep(Duration::from_millis(bookings.tarries.load(Ordering::SeqCst))).await;
+    tokio::time::sleep(tarries).await;
     if defers {
         return (StatusCode::ACCEPTED, Json(json!({})));
     }
