@@ -93,6 +93,12 @@ impl ScriptedModel {
         self.tarries.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Every job that works still is done now, with its answer.
+    pub fn finish_jobs(&self) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.iter_mut().for_each(ScriptedJob::finish);
+    }
+
     /// The bodies of the requests so far; those of OpenAI's Responses also have `messages`, as chat completions have them.
     pub fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -35,6 +35,11 @@ impl ScriptedJob {
         self.since.elapsed() >= self.turn.delay
     }
 
+    /// It has thought for long enough.
+    pub(super) fn finish(&mut self) {
+        self.turn.delay = Duration::ZERO;
+    }
+
     fn body(&self) -> Value {
         match (self.is_canceled, self.is_done()) {
             (true, _) => body(&self.id, &self.request, "cancelled", json!([])),
