@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use dormouse_ports::model::{CompletionRequest, Message};
 
-/// Characters that OpenAI takes of a description.
+/// Characters of a description beyond which OpenAI may refuse the request.
 const LONGEST: usize = 1024;
 
 /// The end of a description of which there is more.
