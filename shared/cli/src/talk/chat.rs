@@ -139,6 +139,7 @@ async fn converse(
             session
         }
     };
+    screen.converse(&session);
     let mut person = Person { lines: InputLines::start(), questions };
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
     let (failed, elsewhere, agents) = (RefCell::default(), RefCell::default(), RefCell::default());
@@ -161,6 +162,7 @@ async fn converse(
             "/new" => {
                 talk.session = open_session(&talk.client, None, Some(agent)).await?;
                 std::fs::write(&kept, &talk.session)?;
+                screen.converse(&talk.session);
                 screen.line("a new conversation");
             }
             "/exit" | "/quit" => break,

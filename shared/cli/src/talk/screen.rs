@@ -183,6 +183,9 @@ pub(super) struct Screen(Mutex<ScreenState>);
 
 #[derive(Default)]
 struct ScreenState {
+    /// The session of the conversation, as soon as it is known. Answers in others are not shown: those of agents that were asked,
+    /// of which whoever asked tells what came of it, and those of runs that a server before this one had begun.
+    session: Option<String>,
     /// The answer that is under way, or came last.
     answer: Option<AnswerUnderWay>,
     /// Its text, as far as it is shown.
@@ -275,6 +278,12 @@ impl ScreenState {
         self.prompts = false;
         self.end_line(out)?;
         writeln!(out, "{text}")
+    }
+
+    /// True if `answer` is one of the conversation.
+    fn is_ours(&self, answer: &AnswerUnderWay) -> bool {
+        let Some(here) = &self.session else { return false };
+        answer.session.as_ref().is_none_or(|there| here == there.as_str())
     }
 
     fn began(&mut self, answer: &AnswerUnderWay, out: &mut impl Write) -> io::Result<()> {
@@ -373,6 +382,14 @@ impl Screen {
         });
     }
 
+    /// The conversation is that of `session` from now on.
+    pub(super) fn converse(&self, session: &str) {
+        self.write(|shown, _| {
+            shown.session = Some(session.to_owned());
+            Ok(())
+        });
+    }
+
     /// The events of `task` are told from now on, behind those that have `told` of its steps.
     pub(super) fn follow(&self, task: &str, told: ToldSteps) {
         self.write(|shown, _| {
@@ -435,12 +452,16 @@ impl Screen {
 
 impl DeltaSink for Screen {
     fn began(&self, answer: &AnswerUnderWay) {
-        self.write(|shown, out| shown.began(answer, out));
+        self.write(|shown, out| if shown.is_ours(answer) { shown.began(answer, out) } else { Ok(()) });
     }
 
-    fn delta(&self, _: &AnswerUnderWay, kind: DeltaKind, _: u64, text: &str) {
+    fn delta(&self, answer: &AnswerUnderWay, kind: DeltaKind, _: u64, text: &str) {
         if kind == DeltaKind::Content {
-            self.write(|shown, out| shown.delta(text, out));
+            self.write(|shown, out| {
+                // One whose beginning was not shown comes as a whole message.
+                let is_shown = shown.is_ours(answer) && shown.answer.as_ref() == Some(answer);
+                if is_shown { shown.delta(text, out) } else { Ok(()) }
+            });
         }
     }
 }
@@ -592,6 +613,16 @@ mod tests {
         told(&mut screen, &mut out);
         screen.whole("Found.", &mut out).expect("it writes");
         assert_eq!(end(screen, out), "I look.\n· look completed\nFound.\n", "told behind it");
+    }
+
+    #[test]
+    fn an_answer_in_another_session_is_none_of_the_conversation() {
+        let mut screen = ScreenState::default();
+        let of = |session: &str| AnswerUnderWay { session: Some(session.into()), ..answer(1) };
+        assert!(!screen.is_ours(&of("here")), "nobody knows yet");
+        screen.session = Some("here".to_owned());
+        assert!(screen.is_ours(&of("here")) && screen.is_ours(&answer(1)));
+        assert!(!screen.is_ours(&of("there")));
     }
 
     #[test]
