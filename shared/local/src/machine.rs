@@ -15,8 +15,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use dormouse_harness::SIGNAL;
 use dormouse_http::Server;
-use dormouse_ports::{Clock, Sleepers};
+use dormouse_ports::{Clock, Sleepers, StoreError};
 use dormouse_system::SystemClock;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -34,6 +35,8 @@ use crate::scheduler::LocalScheduler;
 use crate::shutdown::{RunningGuard, Shutdown};
 use crate::sweeper;
 
+/// Time in which the table is looked at before anybody is sent here.
+const TIME_TO_LOOK: Duration = Duration::from_secs(5);
 /// Interval at which a worker looks for work that other processes accepted.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Interval at which it looks for what falls due.
@@ -77,6 +80,9 @@ pub enum MachineError {
     /// The address belongs to another process, or is none of this machine.
     #[error("{0} cannot be listened at: {1}; choose another address with --listen")]
     Listen(SocketAddr, io::Error),
+    /// The table is not there, or is closed to this process.
+    #[error("the table cannot be used: {0}; see --table, AWS_REGION and the credentials")]
+    Table(StoreError),
     /// The operating system refuses.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -102,6 +108,7 @@ pub async fn serve_machine(
     let late = TcpListener::from_std(listener.try_clone()?)?;
     let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
+    look(&*store).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let shutdown = Shutdown::new();
     let app = server.app().clone();
@@ -149,6 +156,18 @@ pub async fn serve_machine(
     let drained = app.drain(Some(TIME_TO_TELL)).await;
     if drained.undelivered_count > 0 {
         tracing::warn!(undelivered = drained.undelivered_count, "observers did not take every event; the rest is lost");
+    }
+    Ok(())
+}
+
+/// Looks at the table: nobody is to be sent to a process that no later attempt lets work. One that does not answer yet is
+/// waited for by whoever asks it.
+async fn look(store: &dyn Sleepers) -> Result<(), MachineError> {
+    match timeout(TIME_TO_LOOK, store.list_pending(Some(Timestamp::UNIX_EPOCH), None)).await {
+        Ok(Err(error @ StoreError::Denied(_))) => return Err(MachineError::Table(error)),
+        Ok(Err(error)) => tracing::warn!(%error, "the table does not answer yet"),
+        Err(_) => tracing::warn!("the table does not answer yet"),
+        Ok(Ok(_)) => {}
     }
     Ok(())
 }

@@ -242,6 +242,16 @@ async fn a_process_that_does_not_know_its_address_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_not_there_is_told_and_nobody_is_sent_to_the_process() {
+    let place = Place::make().await;
+    let slip = ["serve", "--table", "dormuose", "--listen", "127.0.0.1:0"];
+    let refused = place.command(&slip).output().expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(1), &b""[..]), "{said}");
+    assert!(said.contains("the table cannot be used") && said.contains("dormuose"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agents_that_files_declare_work_on_machines_of_ones_own() {
     let place = Place::make().await;
     let api = place.serve("api");
