@@ -72,8 +72,17 @@ pub(crate) struct StoreTarget {
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
     /// Address of DynamoDB, if not that of the region.
-    #[arg(long, value_name = "URL", requires = "table", conflicts_with = "data")]
+    #[arg(long, value_name = "URL", requires = "table", conflicts_with = "data", value_parser = endpoint)]
     endpoint_url: Option<String>,
+}
+
+/// The address of an endpoint of AWS, or of what stands in for one.
+pub(crate) fn endpoint(text: &str) -> Result<String, String> {
+    let begins = |scheme: &str| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty());
+    match begins("http://") || begins("https://") {
+        true => Ok(text.to_owned()),
+        false => Err("it begins with http:// or https://".to_owned()),
+    }
 }
 
 /// The variable with the keys that receipts of a table's tasks are signed with.
@@ -433,6 +442,14 @@ mod tests {
         let told = TargetError::NoVariable("AWS_ACCESS_KEY_ID").to_string();
         assert!(told.starts_with("AWS_ACCESS_KEY_ID is not set") && told.contains("export-credentials"), "{told}");
         assert!(!told.contains("--table"), "letters and publish have no such option: {told}");
+    }
+
+    #[test]
+    fn an_endpoint_is_a_whole_address() {
+        assert_eq!(endpoint("http://127.0.0.1:8000").as_deref(), Ok("http://127.0.0.1:8000"));
+        for wrong in ["", "127.0.0.1:8000", "localhost:8000", "https://"] {
+            assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

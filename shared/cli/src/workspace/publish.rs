@@ -14,7 +14,7 @@ use dormouse_system::SystemClock;
 use serde_json::json;
 
 use super::{commands, definitions, is_path, platform, tell_problems};
-use crate::target::{TargetError, access};
+use crate::target::{TargetError, access, endpoint};
 use crate::terminal::plain;
 
 /// Bundle and place of a publication.
@@ -33,7 +33,7 @@ pub(crate) struct PublishArgs {
     #[arg(long, default_value = "workspaces/")]
     prefix: String,
     /// Address of S3, if not that of the region; credentials and region come from the environment.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = endpoint)]
     endpoint_url: Option<String>,
     /// Check, and say what would change; write nothing.
     #[arg(long)]
