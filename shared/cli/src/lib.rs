@@ -422,9 +422,12 @@ fn filter_or(otherwise: &str) -> EnvFilter {
     without_verbatim(filter, &std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default())
 }
 
+/// What is logged where `RUST_LOG` names nothing. The embedded store warns of every condition that did not hold, which is how
+/// races end here; and the SDK misses a connection, of which there is none in a process, with each attempt that it repeats.
+const USUAL: &str = "info,dynoxide=error,aws_smithy_runtime::client::http::connection_poisoning=off";
+
 fn start_log(log: Log, exporter: Option<&Telemetry>) {
-    // The embedded store warns of every condition that did not hold, which is how races end here.
-    let filter = filter_or("info,dynoxide=error");
+    let filter = filter_or(USUAL);
     // Where the terminal or the reader of the log is gone, its lines are lost; to tell that there would be a panic.
     let lines =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false).with_target(false);
@@ -478,6 +481,12 @@ mod tests {
         };
         assert_eq!((lease(&[]), lease(&["--workspace", "."])), (20, 900));
         assert_eq!(lease(&["--workspace", ".", "--lease", "30"]), 30);
+    }
+
+    #[test]
+    fn the_usual_log_is_a_filter() {
+        let filter = EnvFilter::try_new(USUAL).expect("a filter").to_string();
+        assert!(filter.contains("connection_poisoning=off") && filter.contains("info"), "{filter}");
     }
 
     #[test]
