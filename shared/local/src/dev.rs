@@ -1,6 +1,7 @@
 //! Local mode: joins the application to the store, bus, scheduler and gateway of this process.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ use crate::receipts::new_ring;
 use crate::scheduler::LocalScheduler;
 use crate::shutdown::{RunningGuard, Shutdown};
 use crate::sign_in::SignIn;
-use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation};
+use crate::store::{self, Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation};
 use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
 use crate::tour::{self, Tour};
@@ -62,6 +63,8 @@ use crate::vault::{SealedVault, VaultError};
 pub const FOLDER: &str = ".dormouse";
 /// The table of a data folder's store.
 pub const TABLE: &str = "dormouse";
+/// Part of a data folder in which its store is made.
+const UNFINISHED: &str = "store-unfinished";
 /// Interval at which the store removes what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 /// Time that turns and connections that have begun may take when the process is asked to end. The asker, a supervisor
@@ -201,10 +204,7 @@ async fn run(
     let receipts = Receipts::of(&folder.receipt_ring(&new_ring()?)?);
     let address = format!("http://{}", listener.local_addr()?);
     tracing::info!(folder = %options.data.display(), "opening the store…");
-    let store = match folder.was_complete() {
-        true => EmbeddedDynamoDb::existing(folder.path()).await?,
-        false => EmbeddedDynamoDb::start(&StoreLocation::Folder(folder.path().to_owned())).await?,
-    };
+    let store = open_store(&folder).await?;
     let client = store.client();
     ensure_table(&client, TABLE).await?;
     tracing::info!(elapsed = ?started.elapsed(), "the store is open");
@@ -382,6 +382,28 @@ async fn run(
     }
     tracing::info!("ended; everything is in the data folder");
     Ok(())
+}
+
+/// Opens the store of `folder`. A new one is made aside and put in its place when it is whole: of one that a kill left half
+/// made, nothing could be made any more.
+async fn open_store(folder: &DataFolder) -> Result<EmbeddedDynamoDb, DevError> {
+    let place = folder.path();
+    if folder.was_complete() {
+        return Ok(EmbeddedDynamoDb::existing(place).await?);
+    }
+    if store::is_missing(place)? {
+        let aside = place.join(UNFINISHED);
+        match fs::remove_dir_all(&aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            Ok(()) | Err(_) => {}
+        }
+        let made = EmbeddedDynamoDb::start(&StoreLocation::Folder(aside.clone())).await?;
+        ensure_table(&made.client(), TABLE).await?;
+        made.stop().await?;
+        fs::rename(aside.join(store::FILE), place.join(store::FILE))?;
+        fs::remove_dir_all(&aside)?;
+    }
+    Ok(EmbeddedDynamoDb::start(&StoreLocation::Folder(place.to_owned())).await?)
 }
 
 async fn listen(port: u16) -> Result<TcpListener, DevError> {

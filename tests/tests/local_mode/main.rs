@@ -24,10 +24,11 @@ mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use futures::future::join_all;
-use process::{Dormouse, run_to_end, text};
+use process::{Dormouse, program, run_to_end, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -312,6 +313,28 @@ fn one_folder_is_for_one_process_and_one_port_too() {
     assert!(dormouse.interrupt(), "it ends well when it is asked to");
     let again = Dormouse::start(folder.path());
     assert_ne!(again.id(), dormouse.id());
+}
+
+#[test]
+fn a_first_start_that_is_killed_hinders_no_other() {
+    for round in 0..20 {
+        let folder = folder();
+        let data = folder.path().join("data");
+        let mut first = program();
+        first.args(["dev", "--no-tour", "--port", "0", "--data"]).arg(&data);
+        let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(10 * round));
+        first.kill().expect("it can be killed");
+        first.wait().expect("it ends");
+        // What a kill leaves of the store that is being made is in its way no more than this.
+        if round == 0 {
+            std::fs::create_dir_all(data.join("store-unfinished")).expect("a folder");
+            std::fs::write(data.join("store-unfinished/dynamodb.sqlite"), "half").expect("a file");
+        }
+        let mut dormouse = Dormouse::start(folder.path());
+        assert!(!data.join("store-unfinished").exists(), "{round}");
+        assert!(dormouse.interrupt(), "{round}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
