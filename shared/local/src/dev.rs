@@ -397,6 +397,7 @@ async fn open_store(folder: &DataFolder) -> Result<EmbeddedDynamoDb, DevError> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             Ok(()) | Err(_) => {}
         }
+        store::make_private(&aside)?;
         let made = EmbeddedDynamoDb::start(&StoreLocation::Folder(aside.clone())).await?;
         ensure_table(&made.client(), TABLE).await?;
         made.stop().await?;

@@ -1,7 +1,8 @@
 //! A folder of small JSON files that survives a kill at any moment: one file for each entry, whole or not there.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,8 @@ pub(crate) struct Spool {
 impl Spool {
     /// The spool in `folder`, which is made when it is missing.
     pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(&folder)?;
+        // What is published is for no other user to read.
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         Ok(Self { folder: folder.into(), writes: Arc::default() })
     }
 

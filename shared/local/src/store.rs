@@ -7,6 +7,8 @@ mod obey;
 mod soundness;
 mod tokens;
 
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
@@ -172,6 +174,13 @@ impl Drop for EmbeddedDynamoDb {
 /// True if there is no store in `folder`.
 pub(crate) fn is_missing(folder: &Path) -> std::io::Result<bool> {
     soundness::is_kept(&folder.join(FILE)).map(|kept| !kept)
+}
+
+/// Makes `folder` with an empty store, which nobody else may read, whatever the folder around it lets others do. What the
+/// database makes beside its file is as private as that.
+pub(crate) fn make_private(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().mode(0o700).create(folder)?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(FILE)).map(drop)
 }
 
 /// The configuration of a client that goes through the door at `url`, with the secret `secret`.

@@ -23,6 +23,8 @@ mod vault;
 mod workspace;
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -313,6 +315,20 @@ fn one_folder_is_for_one_process_and_one_port_too() {
     assert!(dormouse.interrupt(), "it ends well when it is asked to");
     let again = Dormouse::start(folder.path());
     assert_ne!(again.id(), dormouse.id());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_is_for_one_user_also_in_a_folder_that_others_may_read() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).expect("a folder");
+    std::fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("it is ours");
+    let dormouse = Dormouse::start(folder.path());
+    dormouse.turn("expense-approval", &expense()).await;
+    for name in ["dynamodb.sqlite", "dynamodb.sqlite-wal", "events", "signal-key"] {
+        let mode = std::fs::metadata(data.join(name)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}");
+    }
 }
 
 #[test]
