@@ -1,12 +1,21 @@
 // Answers to what asks for several things at once, changes under the eyes of who answers, and what is lost on the way.
 
+import { fileURLToPath } from "node:url";
 import { accessible, check, equal, holds, picture } from "./browser.mjs";
 import { assistant, rest, said, session, task, until } from "./world.mjs";
 
-/** Calls for two letters in one step. */
+/** Calls for two letters in one step, and a tool that asks. */
 const twice = {
+  extend(write, model, tool) {
+    const server = fileURLToPath(new URL("asking-server.mjs", import.meta.url));
+    write(".openharness/tools/settings.yaml", `send_letter:\n  http:\n    method: POST\n    url: ${tool}\n    description: Sends a letter.\n    input_schema: {type: object, properties: {to: {type: string}, text: {type: string}}, required: [to, text]}\npainter: {command: "exec '${process.execPath}' '${server}'"}\n`);
+  },
   reply(body, choice) {
     const last = body.messages.at(-1);
+    if (last.role === "user" && /paint/.test(String(last.content))) {
+      const calls = Array.from({ length: String(last.content).includes("two doors") ? 2 : 1 }, (_, at) => ({ id: `call_paint_${at}`, type: "function", function: { name: body.tools.find((one) => one.function.name.includes("paint")).function.name, arguments: "{}" } }));
+      return choice({ role: "assistant", content: null, tool_calls: calls }, "tool_calls");
+    }
     if (last.role !== "user" || !String(last.content).includes("two letters")) return null;
     const call = (number) => ({ id: `call_${number}`, type: "function", function: { name: "send_letter", arguments: JSON.stringify({ to: `person-${number}@example.com`, text: `number ${number}` }) } });
     return choice({ role: "assistant", content: null, tool_calls: [call(1), call(2)] }, "tool_calls");
@@ -92,5 +101,38 @@ export async function answers(shipped) {
     await other.button("Show what it is now").click();
     await other.sees("1 of 2 answers are there");
     holds(await other.button("Approve").isEnabled(), "the other one is asked for");
+  });
+
+  await check("what a tool asks is a form: nothing is chosen before, what is missing is told, and it may be declined", async (tab) => {
+    const id = await task(server, of, said("Please paint the door"));
+    const page = await tab({ server });
+    await page.open(`/console/inbox/${id}`);
+    await page.getByRole("heading", { name: "How shall it be painted?" }).waitFor();
+    await page.getByLabel(/Which color/).waitFor();
+    await page.sees(/: the tool is told no\./);
+    equal([await page.getByLabel(/Which color/).inputValue(), await page.getByLabel(/Are you sure/).inputValue(), await page.getByLabel(/weight/).inputValue()], ["", "", "2.5"], "what stands there before");
+    await accessible(page, "the form of a tool");
+    await picture(page, "form-wide-light");
+    await page.button("Send the answer").click();
+    await page.locator(".outcome.bad", { hasText: "“Which color?” is not chosen. “Are you sure?” is not chosen. “count” is missing." }).waitFor();
+    await page.getByLabel(/Which color/).selectOption({ label: "Blue" });
+    await page.getByLabel(/Are you sure/).selectOption({ label: "no" });
+    await page.getByLabel(/count/).fill("1.5");
+    await page.button("Send the answer").click();
+    await page.locator(".outcome.bad", { hasText: "“count” must be integer." }).waitFor();
+    await page.getByLabel(/count/).fill("17");
+    await page.getByLabel("<b>windows</b>").check();
+    await page.getByRole("textbox", { name: /day/ }).fill("2026-12-24");
+    await page.button("Send the answer").click();
+    await page.locator(".outcome.good").waitFor();
+    await until("it has ended", async () => (await server.get(`/v1/tasks/${id}`)).status === "COMPLETED");
+    const heard = JSON.stringify(server.heard.at(-1).messages.at(-1).content);
+    for (const one of ["color", "b", "sure", "false", "17", "windows", "2026-12-24", "2.5"]) holds(heard.includes(one), `the tool was told ${one}: ${heard}`);
+    const other = await task(server, of, said("Please paint it again"));
+    await page.open(`/console/inbox/${other}`);
+    await page.button("Decline").click();
+    await page.locator(".outcome.good").waitFor();
+    await until("it has ended", async () => (await server.get(`/v1/tasks/${other}`)).status === "COMPLETED");
+    holds(JSON.stringify(server.heard.at(-1).messages.at(-1).content).includes("decline"), "the tool is told no");
   });
 }

@@ -43,9 +43,10 @@ export function ladder(pause) {
   if (pause.ladder.length === 0) return h("p", { class: "default" }, "It waits for as long as it takes: no deadline.");
   const last = pause.ladder.at(-1);
   const { dormouse_resolution, ...all } = last.sets ?? {};
-  const sets = pruned(all) ?? {};
+  const isDeclined = Object.keys(plain(pause.request?.questions)).length > 0 && plain(all.reply).decision === "decline";
+  const sets = isDeclined ? {} : pruned(all) ?? {};
   const isNo = [pause.kind, pause.request?.kind].includes("approval") && Object.keys(plain(pause.request?.calls)).length > 0;
-  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isNo ? "it counts as a no, and nothing of it is done" : isInDoubt(pause) ? "the call is left, and is not made again" : "it goes on by itself, without an answer" : "nothing else happens, and it waits on";
+  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isDeclined ? "the tool is told no" : isNo ? "it counts as a no, and nothing of it is done" : isInDoubt(pause) ? "the call is left, and is not made again" : "it goes on by itself, without an answer" : "nothing else happens, and it waits on";
   return h("div", { class: "ladder" },
     h("p", { class: "default" }, h("strong", {}, "If nobody answers"), ` until ${stamp(last.at)} (`, time(last.at, "ahead"), `): ${end}.`),
     Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
@@ -72,7 +73,12 @@ export function question(pause) {
   const request = plain(pause.request);
   const rest = Object.entries(request).filter(([name]) => !TOLD.has(name) && !["signal_id", "due_at", "missing", "pause"].includes(name));
   const asked = calls(pause);
-  const questions = Object.entries(plain(request.questions)).map(([part, one]) => h("section", { class: "call" }, h("h2", {}, told(plain(one).message ?? part)), tree(plain(one).schema ?? {})));
+  const all = Object.entries(plain(request.questions));
+  const questions = all.map(([part, of]) => {
+    const { tool, source, message, schema, unfit } = plain(of);
+    return h("section", { class: "call" }, h("h2", {}, h("span", { class: "quiet" }, "Asked by "), told(String(tool ?? "a tool"), { tag: "code", limit: 120 }), source && [h("span", { class: "quiet" }, " of "), told(String(source), { tag: "code", limit: 120 })], all.length > 1 && h("span", { class: "quiet" }, ` part ${part}`)),
+      all.length > 1 && message && told(String(message), { tag: "p" }), all.length > 1 && unfit && h("p", { class: "outcome bad" }, "An answer was not taken: ", told(String(unfit), { limit: 400 })), folded("The form, as the tool describes it", () => tree(schema ?? {})));
+  });
   return h("div", { class: "question" },
     h("h1", {}, headline(request.description ?? pause.question ?? "It waits for an answer")),
     request.risk && h("p", {}, h("span", { class: "mark bad" }, "Risk "), " ", told(String(request.risk), { limit: 80 })),
@@ -131,8 +137,9 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     }
   };
 
+  let edited = null; let content = null;
   const toolOf = (part) => { const { tool } = plain(plain(pause.request.calls)[part] ?? plain(pause.request.questions)[part]); return typeof tool === "string" ? `: ${beginning(tool, 60)}` : ""; };
-  const forWhom = missing.length > 1 && !fixed ? h("select", { onchange: (event) => { state.part = event.target.value; edited?.reset(); } }, missing.map((one) => h("option", { value: one, selected: one === state.part }, `${one}${toolOf(one)}`))) : null;
+  const forWhom = missing.length > 1 && !fixed ? h("select", { onchange: (event) => { state.part = event.target.value; edited?.reset(); content?.reset(); } }, missing.map((one) => h("option", { value: one, selected: one === state.part }, `${one}${toolOf(one)}`))) : null;
   if (forWhom) form.append(h("label", { class: "field" }, "Answer for", forWhom));
   /** Takes away whom nobody has to answer for any more; false where this answer would be for one of them. */
   form.still = (others) => {
@@ -141,19 +148,22 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     return true;
   };
 
-  let edited = null;
   const hasCalls = Object.keys(plain(pause.request.calls)).length > 0;
   if (yesNo && hasCalls && !isCut(chosen().arguments) && pause.accepts && lets(pause, "arguments")) edited = editor(chosen);
-  const reason = reasonField && h("textarea", { id: "reason", rows: "2", maxlength: "4000", placeholder: "Told to the agent, and kept" });
+  const reason = reasonField && (yesNo || decisions.length > 0) && h("textarea", { id: "reason", rows: "2", maxlength: "4000", placeholder: "Told to the agent, and kept" });
   const comment = () => (reason && reason.value.trim() ? { [reasonField]: reason.value.trim() } : {});
-  const others = yesNo || decisions.length > 0 ? [] : fieldsOf(pause).filter(([name]) => name !== plainAnswers.by);
-  const inputs = others.map(([name, schema]) => field(name, plain(schema), (plain(pause.accepts).required ?? []).includes(name)));
+  // What a tool asks has a form of its own, which may be declined.
+  const asks = plain(pause.request.questions);
+  const isAsked = !yesNo && Object.keys(asks).length > 0 && ["answer", "decline"].every((word) => [plain(fieldsOf(pause).find(([name]) => name === "decision")?.[1]).enum ?? []].flat().includes(word));
+  const others = yesNo || isAsked || decisions.length > 0 ? [] : fieldsOf(pause).filter(([name]) => name !== plainAnswers.by);
+  const inputs = fieldsBy({ properties: Object.fromEntries(others), required: plain(pause.accepts).required });
+  if (isAsked) content = formOf(() => plain(plain(asks[state.part] ?? Object.values(asks)[0]).schema));
 
   if (edited) form.append(edited.box);
   if (reason) form.append(h("label", { class: "field", for: "reason" }, "Reason ", h("span", { class: "quiet" }, "(optional)")), reason);
-  for (const input of inputs) form.append(input.box);
+  form.append(...content ? [content.box] : inputs.boxes);
   let raw = null;
-  if (!yesNo && inputs.length === 0 && !pause.accepts) {
+  if (!yesNo && !pause.accepts) {
     raw = h("textarea", { id: "raw", rows: "5", class: "code", spellcheck: "false", value: "{\n}" });
     form.append(h("label", { class: "field", for: "raw" }, "Answer, a JSON object ", h("span", { class: "quiet" }, "(the pause takes any field)")), raw);
   }
@@ -185,21 +195,44 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     bar.append(button("Deny", "danger", "d", (made) => send({ approved: false, payload: comment() }, made)));
   } else {
     bar.append(button("Send the answer", "primary", "", (made) => {
-      let payload = { ...comment() };
-      const faults = [];
-      for (const input of inputs) {
-        const read = input.read();
-        if (read.wrong) faults.push(read.wrong);
-        else if (read.value !== undefined) payload[input.name] = read.value;
-      }
-      if (raw) try { payload = parsed(raw.value); } catch (error) { faults.push(`This is no JSON: ${error.message}`); }
-      if (faults.length > 0) { put(line, faults.join(" ")); line.className = "outcome bad"; return; }
-      send({ payload }, made);
+      const read = raw ? object(raw) : (content ?? inputs).read();
+      if (read.wrong) { put(line, read.wrong); line.className = "outcome bad"; read.focus?.(); return; }
+      send({ payload: content ? { decision: "answer", content: read.value } : { ...read.value, ...comment() } }, made);
     }));
+    if (content) bar.append(button("Decline", "danger", "d", (made) => send({ payload: { decision: "decline" } }, made)));
   }
   form.append(bar, line);
   form.addEventListener("submit", (event) => event.preventDefault());
   return form;
+}
+
+/** What is written in `area`, which is to be a JSON object. */
+function object(area) {
+  const focus = () => area.focus();
+  try {
+    const value = parsed(area.value);
+    return isObject(value) ? { value } : { wrong: "An answer is a JSON object.", focus };
+  } catch (error) { return { wrong: `This is no JSON: ${error.message}`, focus }; }
+}
+
+/** The form that `schema()` describes, made anew when that is another one: fields, or a JSON object where it names none. */
+function formOf(schema) {
+  const box = h("div", {});
+  let read;
+  const reset = () => {
+    const of = schema();
+    if (isObject(of.properties) || Object.keys(of).every((name) => name === "type")) {
+      const found = fieldsBy(of);
+      put(box, found.boxes);
+      ({ read } = found);
+      return;
+    }
+    const area = h("textarea", { id: "content", rows: "5", class: "code", spellcheck: "false", value: "{\n}" });
+    put(box, h("label", { class: "field", for: "content" }, "Answer, a JSON object"), area);
+    read = () => object(area);
+  };
+  reset();
+  return { box, reset, read: () => read() };
 }
 
 /** Arguments that may be changed before they are approved. */
@@ -226,24 +259,86 @@ function editor(chosen) {
 }
 
 let fields = 0;
+
+/** The values that `schema` leaves to choose from, as `[value, words]`: also where each has a title; null where it does not. */
+function choicesOf(schema) {
+  const titled = [schema.oneOf, schema.anyOf].find((all) => Array.isArray(all) && all.length > 0 && all.every((one) => plain(one).const !== undefined));
+  if (titled) return titled.map((one) => [one.const, one.title ?? one.const]);
+  const names = Array.isArray(schema.enumNames) ? schema.enumNames : [];
+  if (Array.isArray(schema.enum)) return schema.enum.map((one, index) => [one, names[index] ?? one]);
+  return schema.const !== undefined ? [[schema.const, schema.const]] : null;
+}
+
+const worded = (value) => beginning(typeof value === "string" ? value : write(value), 200);
+
+/** What one field of an answer is called, and what is said of it. */
+const called = (name, schema) => beginning(typeof schema.title === "string" && schema.title ? schema.title : name, 200);
+const named = (name, schema, isRequired) => [called(name, schema), " ", !isRequired && h("span", { class: "quiet" }, "(optional)"), typeof schema.description === "string" && h("span", { class: "quiet" }, ` ${beginning(schema.description, 600)}`)];
+
+/** The fields of an object by `schema`: their boxes, and what is read of them. */
+function fieldsBy(schema, depth = 0) {
+  const inputs = Object.entries(plain(schema.properties)).map(([name, one]) => field(name, plain(one), (Array.isArray(schema.required) ? schema.required : []).includes(name), depth));
+  return {
+    boxes: inputs.map((input) => input.box),
+    read() {
+      const value = {}; const faults = []; let first = null;
+      for (const input of inputs) {
+        const read = input.read();
+        if (read.wrong) { faults.push(read.wrong); first ??= read.focus ?? input.focus; } else if (read.value !== undefined) value[input.name] = read.value;
+      }
+      return faults.length > 0 ? { wrong: faults.join(" "), focus: first } : { value };
+    },
+  };
+}
+
 /** One field of an answer, by its schema. */
-function field(name, schema, isRequired) {
+function field(name, schema, isRequired, depth = 0) {
   const id = `field-${fields += 1}`;
   const type = [schema.type].flat().find((one) => one && one !== "null");
-  const choices = schema.enum ?? (schema.const !== undefined ? [schema.const] : null);
+  const choices = choicesOf(schema) ?? (type === "boolean" ? [[true, "yes"], [false, "no"]] : null);
+  const several = type === "array" ? choicesOf(plain(schema.items)) : null;
+  const given = schema.default;
+  if (several) return severalOf(name, schema, several, isRequired);
+  if (isObject(schema.properties) && depth < 3) return group(name, schema, isRequired, depth);
   let input;
-  if (choices) input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), choices.map((one) => h("option", { value: write(one) }, String(one))));
-  else if (type === "boolean") input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), h("option", { value: "true" }, "yes"), h("option", { value: "false" }, "no"));
+  // What has to be chosen is chosen by a person: nothing is before.
+  if (choices) input = h("select", { id }, !(isRequired && choices.length === 1) && h("option", { value: "" }, isRequired ? "Choose…" : "–"), choices.map(([one, words]) => h("option", { value: write(one), selected: given !== undefined && write(one) === write(given) }, worded(words))));
   else if (type === "integer" || type === "number") input = h("input", { id, type: "text", inputmode: "decimal" });
+  else if (type === "string" && schema.format === "date") input = h("input", { id, type: "date" });
   else if (type === "string" && (schema.maxLength ?? 1000) <= 80) input = h("input", { id, type: "text", maxlength: schema.maxLength });
-  else input = h("textarea", { id, rows: "3", class: type === "string" ? "" : "code" });
+  else input = h("textarea", { id, rows: type === "string" ? "2" : "3", class: type === "string" ? "" : "code" });
+  if (!choices && given !== undefined && given !== null) input.value = type === "string" ? String(given) : write(given);
   const read = () => {
-    const given = input.value;
-    if (given.trim() === "") return isRequired && type !== "string" ? { wrong: `“${name}” is missing.` } : isRequired ? { value: given } : {};
-    if (type === "string" && !choices) return { value: given };
-    try { return { value: parsed(given) }; } catch { return type ? { wrong: `“${name}” must be ${type}.` } : { value: given }; }
+    const text = input.value;
+    if (choices && text === "") return isRequired ? { wrong: `“${called(name, schema)}” is not chosen.` } : {};
+    if (text.trim() === "") return isRequired && type !== "string" ? { wrong: `“${called(name, schema)}” is missing.` } : isRequired ? { value: text } : {};
+    if (type === "string" && !choices) return { value: text };
+    let value;
+    try { value = parsed(text); } catch { return type ? { wrong: `“${called(name, schema)}” must be ${type}.` } : { value: text }; }
+    const isNumber = typeof value === "number" || (isPlain(value) && value instanceof Number);
+    const fits = choices || { integer: isNumber && Number.isInteger(Number(value)), number: isNumber, array: Array.isArray(value), object: isObject(value) }[type];
+    return fits === false ? { wrong: `“${called(name, schema)}” must be ${type}.` } : { value };
   };
-  return { name, read, box: h("div", {}, h("label", { class: "field", for: id }, name, " ", !isRequired && h("span", { class: "quiet" }, "(optional)"), schema.description && h("span", { class: "quiet" }, ` ${schema.description}`)), input) };
+  return { name, read, focus: () => input.focus(), box: h("div", {}, h("label", { class: "field", for: id }, named(name, schema, isRequired)), input) };
+}
+
+/** A field of which several may be chosen. */
+function severalOf(name, schema, choices, isRequired) {
+  const before = (Array.isArray(schema.default) ? schema.default : []).map((one) => write(one));
+  const boxes = choices.map(([one, words]) => ({ one, box: h("input", { type: "checkbox", checked: before.includes(write(one)) }), words }));
+  const read = () => {
+    const value = boxes.filter(({ box }) => box.checked).map(({ one }) => one);
+    return value.length > 0 || isRequired ? { value } : {};
+  };
+  return { name, read, focus: () => boxes[0]?.box.focus(), box: h("fieldset", {}, h("legend", {}, named(name, schema, isRequired)), boxes.map(({ box, words }) => h("label", { class: "check" }, box, " ", worded(words)))) };
+}
+
+/** Fields within a field: left out where it may be, and none is filled in. */
+function group(name, schema, isRequired, depth) {
+  const within = fieldsBy(schema, depth + 1);
+  const box = h("fieldset", {}, h("legend", {}, named(name, schema, isRequired)), within.boxes);
+  const isTouched = () => [...box.querySelectorAll("input,select,textarea")].some((one) => (one.type === "checkbox" ? one.checked : one.value.trim() !== ""));
+  return { name, read: () => (isRequired || isTouched() ? within.read() : {}), focus: () => box.querySelector("input,select,textarea")?.focus(), box };
 }
 
 /** In words what came of an answer. */
