@@ -8,6 +8,7 @@ import { HOSTILE, hostile } from "./agents.mjs";
 import { keyboard } from "./keyboard.mjs";
 import { answers } from "./answers.mjs";
 import { states } from "./states.mjs";
+import { tabs } from "./tabs.mjs";
 
 const SLEEPERS = Number(process.env.SLEEPERS || 10000);
 
@@ -600,6 +601,7 @@ await check("the keyboard does everything", async (tab) => {
 await keyboard(shipped, clerk, ofClerk);
 await answers(shipped);
 await states(shipped);
+await tabs(shipped);
 
 await check("twenty approvals on a phone, one after the other", async (tab) => {
   const left = (await shipped.get("/v1/x-pauses?asks=person&limit=1000")).data;

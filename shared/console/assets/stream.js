@@ -3,6 +3,17 @@
 import { read } from "./json.js";
 
 const VERSION = "agents-protocol-2026-04-25";
+/** Whoever was away for longer is told that something may have happened, and not all that did. */
+const LONG = 60000;
+
+/** Waits until the tab is seen, or `stream` has ended: how long that took, in milliseconds. */
+async function seen(stream) {
+  const begin = Date.now();
+  while (document.hidden && !stream.ended) {
+    await new Promise((done) => { stream.wake = done; document.addEventListener("visibilitychange", done, { once: true }); });
+  }
+  return Date.now() - begin;
+}
 
 export class Live {
   /** Without a session, all events of the tenant; with one, its own: they come sooner. */
@@ -34,7 +45,7 @@ export class Live {
     }
   }
 
-  end() { this.ended = true; this.abort?.abort(); }
+  end() { this.ended = true; this.abort?.abort(); this.wake?.(); }
 
   /** The newest event of the sessions that changed last: what is older is no news. */
   async begin() {
@@ -46,21 +57,36 @@ export class Live {
 
   async run() {
     this.begun = this.begin();
+    // Browsers have six connections to one server (HTTP/1.1), and all tabs share them: a tab that is not seen holds none.
+    const hide = () => { if (document.hidden) this.abort?.abort(); };
+    document.addEventListener("visibilitychange", hide);
+    try { await this.stay(); } finally { document.removeEventListener("visibilitychange", hide); }
+  }
+
+  async stay() {
     while (!this.ended) {
       try {
+        if (document.hidden && await seen(this) > LONG && !this.ended) this.again();
         // Without a cursor it would be told all that ever happened.
         await this.begun;
-        await this.once();
+        if (!document.hidden) await this.once();
       } catch (error) {
         if (this.ended) return;
         if (error.status === 401 || error.status === 403) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
-        this.fails += 1;
+        if (!document.hidden) this.fails += 1;
       }
       if (this.ended) return;
+      if (document.hidden) continue;
       this.become(this.fails > 1 ? "offline" : "connecting");
       const pause = Math.min(15000, 300 * 2 ** Math.min(this.fails, 6)) * (0.7 + Math.random() * 0.6);
       await new Promise((done) => { this.timer = setTimeout(done, pause); this.now = done; });
     }
+  }
+
+  /** Begins anew, and lets the views look again. */
+  again() {
+    if (!this.session) this.cursor = null;
+    this.begun = this.begin().then(() => this.emit({ event: "x-resumed" }));
   }
 
   /** Tries again at once, if it is waiting to. */
@@ -99,8 +125,8 @@ export class Live {
     let event;
     try { event = read(data); } catch { return; }
     if (name === "error") {
-      // The cursor is of no use any more: begin anew, and let the views look again.
-      if (!id) { this.cursor = null; this.begun = this.begin().then(() => this.emit({ event: "x-resumed" })); }
+      // The cursor is of no use any more.
+      if (!id) { this.cursor = null; this.again(); }
       return;
     }
     if (id) this.cursor = id;
