@@ -48,6 +48,7 @@ export async function answers(shipped) {
     const page = await tab({ server });
     await page.open("/console/inbox");
     await page.getByRole("link", { name: /make these 2 calls/ }).click();
+    await page.button("Approve").waitFor();
     equal(await page.getByLabel("Answer for").locator("option").allInnerTexts(), ["call-1: send_letter", "call-2: send_letter"], "what may be answered for");
     await page.button("Approve").click();
     await page.locator(".outcome.good", { hasText: "Taken. It still waits for call-2." }).waitFor();
@@ -134,5 +135,69 @@ export async function answers(shipped) {
     await page.locator(".outcome.good").waitFor();
     await until("it has ended", async () => (await server.get(`/v1/tasks/${other}`)).status === "COMPLETED");
     holds(JSON.stringify(server.heard.at(-1).messages.at(-1).content).includes("decline"), "the tool is told no");
+  });
+
+  await check("a message whose answer is lost is sent once, however often it is sent again, and one of two quick Enters too", async (tab) => {
+    const mine = await session(server, (await server.get("/v1/personas")).data[0].id);
+    const page = await tab({ server, expects: [0] });
+    await page.open(`/console/session/${mine}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    let lost = 3;
+    await page.route("**/v1/sessions/*/tasks", async (route) => {
+      if (route.request().method() !== "POST" || lost === 0) { await route.continue(); return; }
+      lost -= 1;
+      await route.fetch();
+      await route.abort("connectionreset");
+    });
+    const box = page.getByLabel("Message");
+    await box.fill("Hello, once");
+    await page.button("Send").click();
+    await page.sees("The server does not answer");
+    equal([lost, await box.inputValue()], [0, "Hello, once"], "what is left to lose, and what is written there again");
+    await page.button("Send").click();
+    await page.sees("You said: Hello, once");
+    equal([(await server.get(`/v1/sessions/${mine}/tasks`)).data.length, await box.inputValue()], [1, ""], "runs, and what is still written");
+    await box.fill("Hello, twice");
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Enter");
+    await page.sees("You said: Hello, twice");
+    await rest(500);
+    equal((await server.get(`/v1/sessions/${mine}/tasks`)).data.length, 2, "runs");
+    // The same words once more are said once more.
+    await box.fill("Hello, twice");
+    await page.keyboard.press("Enter");
+    await until("it is said again", async () => (await server.get(`/v1/sessions/${mine}/tasks`)).data.length === 3);
+    await box.fill("half of a message");
+    await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Catalog" }).click();
+    await page.getByRole("heading", { name: "Agents", exact: true }).waitFor();
+    await page.goBack();
+    await page.sees("You said: Hello, once");
+    equal(await page.getByLabel("Message").inputValue(), "half of a message", "what was begun to be written");
+  });
+
+  await check("a conversation and a list stay there when they cannot be had again for a while", async (tab) => {
+    const mine = await session(server, (await server.get("/v1/personas")).data[0].id);
+    await task(server, mine, said("Good evening"));
+    const page = await tab({ server, expects: [429, 500] });
+    await page.open(`/console/session/${mine}`);
+    await page.sees("You said: Good evening");
+    await page.live();
+    let refuses = true;
+    await page.route(/\/v1\/sessions(\?|\/[^/]+$)/, async (route) => {
+      if (refuses && route.request().method() === "GET") await route.fulfill({ status: 429, json: { error: { code: "too_many_requests", message: "Too many requests of this key" } } });
+      else await route.continue();
+    });
+    await task(server, mine, said("Good night"));
+    await page.sees("Too many requests");
+    equal(await page.getByText("You said: Good evening").count(), 1, "what was said before");
+    refuses = false;
+    await page.sees("You said: Good night");
+    await page.open("/console/sessions");
+    await page.locator(".longlist a").first().waitFor();
+    await page.live();
+    refuses = true;
+    await task(server, mine, said("Good morning"));
+    await page.sees("Too many requests");
+    holds(await page.locator(".longlist a").count() > 0, "the list is still there");
   });
 }

@@ -133,7 +133,8 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
       state.busy = false;
       for (const other of buttons) other.disabled = false;
       button?.focus();
-      if (error.status === 409 || error.status === 410 || error.status === 404) after?.(false);
+      // What stands there by then takes the place of these words.
+      if (after && [404, 409, 410].includes(error.status)) { say(`${error.title}. ${error.message}`, true); after(false); }
     }
   };
 

@@ -58,7 +58,8 @@ export async function send(method, path, { body, key, headers = {}, signal } = {
 export const keptKey = () => { try { return sessionStorage.getItem(KEPT); } catch { return null; } };
 export const keepKey = (key) => { try { key ? sessionStorage.setItem(KEPT, key) : sessionStorage.removeItem(KEPT); } catch { /* it is kept in memory */ } };
 
-const chance = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+/** Names an attempt: what is sent again under the same name is done once. */
+export const chance = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** The protocol with a key. */
 export class Client {
@@ -80,14 +81,17 @@ export class Client {
 
   get(path, signal) { return this.ask("GET", path, { signal }); }
 
-  /** A write that may be repeated: it has a key of its own, and is sent again while the server is away. */
-  async post(path, body) {
-    const headers = { "idempotency-key": chance() };
+  /**
+   * A write that may be repeated: it is sent again while the server is away. Who sends the same once more, because nobody knows
+   * what came of it, does so under the same `name`.
+   */
+  async post(path, body, name = chance()) {
+    const headers = { "idempotency-key": name };
     for (let attempt = 0; ; attempt += 1) {
       try {
         return await this.ask("POST", path, { body, headers });
       } catch (error) {
-        const passes = error.status === 503 || error.status === 423;
+        const passes = [0, 423, 503].includes(error.status);
         if (!passes || attempt >= 2) throw error;
         await new Promise((done) => setTimeout(done, 600 * (attempt + 1)));
       }

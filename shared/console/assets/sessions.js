@@ -1,7 +1,7 @@
 // Conversations: the list, and one of them, live.
 
 import { brief, empty, folded, h, keep, put, redraw, say, told, tree, trouble, waiting } from "./dom.js";
-import { at } from "./api.js";
+import { at, chance } from "./api.js";
 import { LongList } from "./list.js";
 import { confirmed } from "./pause.js";
 import { lasting, mark, named, personaOf, short, size, time } from "./words.js";
@@ -12,7 +12,7 @@ export function sessionsView(app) {
     name: "Sessions", height: () => 62, key: (one) => one.id,
     draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, brief(one.summary ?? named(one.persona_id), 120)), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
   });
-  let items = []; let left = false; let whole = false; let timer = null; let isBusy = false; let isOld = false;
+  let items = []; let left = false; let whole = false; let timer = null; let isBusy = false; let isOld = false; let fails = 0;
   const draw = () => {
     if (left) return;
     if (items.length === 0 && whole) {
@@ -38,7 +38,12 @@ export function sessionsView(app) {
       items = found;
       whole = true;
       draw();
-    } catch (error) { if (!left) put(node, h("h1", {}, "Sessions"), trouble(error, load)); }
+      fails = 0;
+    } catch (error) {
+      fails += 1;
+      if (!left && items.length === 0) put(node, h("h1", {}, "Sessions"), trouble(error, load));
+      else if (!left) { isOld = true; if (fails === 1) say(`${error.title}. ${error.message}`, true); }
+    }
     isBusy = false;
     if (isOld) later();
   };
@@ -46,7 +51,7 @@ export function sessionsView(app) {
   const later = () => {
     isOld = true;
     if (left || isBusy || timer) return;
-    timer = setTimeout(() => { timer = null; if (document.hidden) later(); else load(); }, items.length < 200 ? 1500 : items.length < 3000 ? 20000 : 60000);
+    timer = setTimeout(() => { timer = null; if (document.hidden) later(); else load(); }, items.length < 200 ? (fails > 0 ? 10000 : 1500) : items.length < 3000 ? 20000 : 60000);
   };
   const stop = app.live.on((event) => { if (/^(session|task)\.|^x-/.test(event.event)) later(); });
   load();
@@ -124,10 +129,14 @@ function stepOf(event) {
 export function sessionView(app, id) {
   const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
   const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
-  const input = h("textarea", { id: "say", rows: "2", placeholder: "Say something to the agent…", "aria-label": "Message" });
+  // What was begun to be written stays for who comes back from another view.
+  const drafts = app.drafts ??= new Map();
+  const input = h("textarea", { id: "say", rows: "2", placeholder: "Say something to the agent…", "aria-label": "Message", value: drafts.get(id) ?? "" });
+  let unsure = null;
+  input.addEventListener("input", () => { drafts.set(id, input.value); unsure = null; });
   const button = h("button", { type: "submit", class: "primary" }, "Send");
   const form = h("form", { class: "say", onsubmit: (event) => { event.preventDefault(); speak(); } }, input, button);
-  input.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); speak(); } });
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); if (!event.repeat) speak(); } });
   const node = h("main", { class: "session" }, head, h("div", { class: "columns" }, h("div", { class: "column" }, talk, form), aside));
   let left = false; let session = null; let unfollow = null; const events = new Map(); let messages = []; let tasks = []; let results = []; let after = null;
 
@@ -163,7 +172,7 @@ export function sessionView(app, id) {
     if (draft.isConnected) { if (isAtEnd()) talk.scrollTop = talk.scrollHeight; } else draw();
   };
   const isAtEnd = () => talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160;
-  let running = false; let again = false;
+  let running = false; let again = false; let fails = 0; let timer = null;
   const load = async () => {
     if (running) { again = true; return; }
     running = true;
@@ -171,7 +180,14 @@ export function sessionView(app, id) {
       [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => []), readEvents()]);
       await ofOthers([...events.values()]);
       if (!left) { draw(); unfollow ??= app.follow(id, after, write); }
-    } catch (error) { if (!left) put(talk, trouble(error, load)); }
+      fails = 0;
+    } catch (error) {
+      fails += 1;
+      // What is there stays there when it cannot be had again for a while.
+      const passes = [0, 429].includes(error.status) || error.status >= 500;
+      if (!left && !(passes && talk.kept)) put(talk, trouble(error, load));
+      else if (!left) { if (fails === 1) say(`${error.title}. ${error.message}`, true); clearTimeout(timer); timer = setTimeout(load, 5000); }
+    }
     running = false;
     if (again && !left) { again = false; load(); }
   };
@@ -224,17 +240,27 @@ export function sessionView(app, id) {
   };
   const speak = async () => {
     const text = input.value.trim();
-    if (!text) return;
+    if (!text || button.disabled) return;
     button.disabled = true;
+    button.textContent = "Sending…";
+    // It may have arrived although no answer came back: the same words are sent again under the same name, and count once.
+    const name = unsure?.text === text ? unsure.name : chance();
+    unsure = null;
+    input.value = "";
     try {
-      await app.client.post(`/v1/sessions/${at(id)}/tasks`, { input: { role: "user", parts: [{ type: "text", text }] } });
-      input.value = "";
-      await load();
-    } catch (error) { say(`${error.title}. ${error.message}`, true); }
+      await app.client.post(`/v1/sessions/${at(id)}/tasks`, { input: { role: "user", parts: [{ type: "text", text }] } }, name);
+      drafts.set(id, input.value);
+      load();
+    } catch (error) {
+      if (error.status === 0 || error.status >= 500) unsure = { text, name };
+      input.value = input.value ? `${text}\n${input.value}` : text;
+      drafts.set(id, input.value);
+      say(`${error.title}. ${error.message}`, true);
+    }
     button.disabled = false;
+    button.textContent = "Send";
     input.focus();
   };
-  let timer;
   const stop = app.live.on((event) => { if (event.session_id === id || event.event === "x-resumed") { clearTimeout(timer); timer = setTimeout(load, 250); } });
   load();
   return { title: "Session", node, keys: { "/": () => input.focus() }, leave: () => { left = true; stop(); unfollow?.(); clearTimeout(timer); } };
