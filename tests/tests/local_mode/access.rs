@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
 use crate::folder;
-use crate::process::{Dormouse, text};
+use crate::process::{Dormouse, in_time, text};
 
 async fn ask(dormouse: &Dormouse, method: reqwest::Method, path: &str, key: &str, body: Option<Value>) -> Response {
     let request = Client::new().request(method, dormouse.url(path)).bearer_auth(key);
@@ -104,9 +104,12 @@ async fn a_key_is_replaced_and_the_old_one_ends() {
     assert_eq!((&new["actor"], &new["scopes"], &new["replaced"]), (&old["actor"], &old["scopes"], &old["id"]));
     assert_eq!(get(&dormouse, "/v1/tasks", text(&new, "key")).await.status(), 200);
     assert_eq!(get(&dormouse, "/v1/sessions", text(&new, "key")).await.status(), 403, "no right more");
-    while get(&dormouse, "/v1/tasks", text(&old, "key")).await.status() != 401 {
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
+    in_time("the old key ends", async {
+        while get(&dormouse, "/v1/tasks", text(&old, "key")).await.status() != 401 {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    })
+    .await;
     assert_eq!(get(&dormouse, "/v1/tasks", text(&new, "key")).await.status(), 200);
     let listed = told(&dormouse, &["keys", "list"]);
     let listed = listed["keys"].as_array().expect("keys");
@@ -230,14 +233,14 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
             "input": {"employee": secret, "amount_cents": 12_000, "purpose": "a keyboard"}});
         let (status, task) = post(&dormouse, &format!("/v1/sessions/{id}/tasks"), key, expense).await;
         assert_eq!(status, 202, "{task}");
-        loop {
-            let seen: Value =
-                get(&dormouse, &format!("/v1/tasks/{}", text(&task, "id")), key).await.json().await.expect("JSON");
-            if seen["status"] == "AUTH_REQUIRED" {
-                return (id, text(&task, "id").to_owned());
+        let path = format!("/v1/tasks/{}", text(&task, "id"));
+        let waits = async {
+            while get(&dormouse, &path, key).await.json::<Value>().await.expect("JSON")["status"] != "AUTH_REQUIRED" {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
+        };
+        in_time("the task waits for a person", waits).await;
+        (id, text(&task, "id").to_owned())
     };
     let (session, task) = begin(&gone, "Zacharias").await;
     let (second, _) = begin(&gone, "Zacharias").await;
@@ -502,12 +505,13 @@ async fn a_receipt_names_the_key_by_which_a_signal_approved() {
         "input": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}});
     let (_, task) = post(&dormouse, &format!("{session}/tasks"), &owner, expense).await;
     let path = format!("/v1/tasks/{}", text(&task, "id"));
-    let status = async |wanted: &str| loop {
-        let seen: Value = get(&dormouse, &path, &owner).await.json().await.expect("JSON");
-        if seen["status"] == wanted {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let status = async |wanted: &str| {
+        let becomes = async {
+            while get(&dormouse, &path, &owner).await.json::<Value>().await.expect("JSON")["status"] != wanted {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        in_time(wanted, becomes).await;
     };
     status("AUTH_REQUIRED").await;
     let signal = format!("/signals/expense-{}", text(&task, "id"));

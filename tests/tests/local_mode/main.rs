@@ -27,10 +27,10 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use process::{Dormouse, program, run_to_end, text};
+use process::{Dormouse, PATIENCE, in_time, program, run_to_end, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -164,7 +164,8 @@ async fn approve_and_kill(dormouse: &mut Dormouse, begun: &[Value], delay: Durat
 
 /// Approves until the answer is final: while a dead worker's claim lasts, the answer is to come again.
 async fn approve_until_done(dormouse: &Dormouse, callback: &str) -> Value {
-    for _ in 0..100 {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
         let (status, answer) = dormouse.answer(callback, &approval("the second")).await;
         if status == 200 && answer["status"] == "completed" {
             return answer;
@@ -183,26 +184,28 @@ async fn an_overdue_timer_fires_after_a_restart_and_once() {
     let folder = folder();
     let mut dormouse = Dormouse::start(folder.path());
     let reminder = |after: &str| json!({"state": {"text": "stretch", "after": after}});
+    let began = Instant::now();
     let soon = dormouse.turn("reminder", &reminder("PT2S")).await;
     let late = dormouse.turn("reminder", &reminder("PT12S")).await;
     dormouse.kill();
+    // On a busy machine it may have been sent before the kill: the next process does not know of that.
+    let is_killed_in_time = began.elapsed() < seconds(2);
     tokio::time::sleep(seconds(3)).await;
 
     let dormouse = dormouse.kill_and_restart();
     for reminder in [&soon, &late] {
         assert_ne!(dormouse.completed(reminder).await["state"]["reminded_at"], "");
     }
-    assert_eq!(dormouse.published("Reminder Due").await.len(), 2, "each was sent once");
+    let sent = dormouse.published("Reminder Due").await.len();
+    assert!(sent == 2 || (sent < 2 && !is_killed_in_time), "each is sent once: {sent}");
     assert!(!dormouse.data().join("timers").exists(), "the store knows what falls due");
 }
 
 /// How many entries there are in a folder of the data folder, when it has settled.
 async fn files(data: &Path, of: &str) -> usize {
     let count = || std::fs::read_dir(data.join(of)).expect("a folder").count();
-    for _ in 0..100 {
-        if count() == 0 {
-            break;
-        }
+    let began = Instant::now();
+    while count() > 0 && began.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     count()
@@ -246,9 +249,12 @@ async fn a_signal_may_come_as_an_event() {
     // Nobody can make sense of this one: it is put aside and holds up nothing.
     dormouse.publish("dormouse", "Dormouse Signal", &json!({"signal": 1})).await;
     let dead = || async { dormouse.published("Dormouse Signal").await[0]["delivery"] == "dead_letter" };
-    while !dead().await {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    in_time("it is put aside", async {
+        while !dead().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
     assert!(dormouse.interrupt_and_restart().published("Dormouse Signal").await.is_empty(), "it does not come back");
 }
 

@@ -9,7 +9,7 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
 use crate::folder;
-use crate::process::{Dormouse, text};
+use crate::process::{Dormouse, in_time, text};
 
 /// Operations of the contract.
 const OF_CONTRACT: usize = 72;
@@ -63,20 +63,26 @@ impl<'d> Asker<'d> {
 
     /// The first of a list, once there is one.
     async fn first_of(&self, target: &str) -> String {
-        loop {
-            let listed = self.got(target).await;
-            match listed["data"][0]["id"].as_str() {
-                Some(id) => return id.to_owned(),
-                None => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+        let first = async {
+            loop {
+                let listed = self.got(target).await;
+                match listed["data"][0]["id"].as_str() {
+                    Some(id) => return id.to_owned(),
+                    None => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+                }
             }
-        }
+        };
+        in_time(target, first).await
     }
 
     /// The task, once it is in `status`.
     async fn until(&self, task: &str, status: &str) {
-        while self.got(&format!("/v1/tasks/{task}")).await["status"] != status {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
+        let becomes = async {
+            while self.got(&format!("/v1/tasks/{task}")).await["status"] != status {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        in_time(status, becomes).await;
     }
 }
 

@@ -13,6 +13,11 @@ use serde_json::{Value, json};
 /// How long to wait for something that must happen. Nothing is proved by it being short.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What comes of `seen`, which must come: a test that would wait for ever says what for.
+pub(crate) async fn in_time<T>(what: &str, seen: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("it never came to this: {what}"))
+}
+
 /// The secret of a vault, with which a provider signs its webhooks.
 pub(crate) const HOOK: &[u8] = b"It's a Secret to Everybody";
 

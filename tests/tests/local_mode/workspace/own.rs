@@ -8,7 +8,7 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
 use super::world::Project;
-use crate::process::{Dormouse, text};
+use crate::process::{Dormouse, in_time, text};
 use crate::vault::deliver;
 
 const MINE: (&str, &str) = (
@@ -90,13 +90,16 @@ impl<'d> Guest<'d> {
     }
 
     async fn settled(&self, task: &str) -> Value {
-        loop {
-            let seen = self.got(&format!("/v1/tasks/{task}")).await;
-            if !["SUBMITTED", "WORKING"].contains(&text(&seen, "status")) {
-                return seen;
+        let settled = async {
+            loop {
+                let seen = self.got(&format!("/v1/tasks/{task}")).await;
+                if !["SUBMITTED", "WORKING"].contains(&text(&seen, "status")) {
+                    return seen;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        };
+        in_time("the task has ended or waits", settled).await
     }
 
     async fn file(&self, workspace: &str, path: &str) -> (u16, String) {
