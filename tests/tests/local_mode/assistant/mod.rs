@@ -11,17 +11,18 @@ mod taken_up;
 mod telemetry;
 pub(crate) mod world;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::io::{Read, Write};
+use std::process::{ChildStdin, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use dormouse_local::ScriptedTurn;
 use dormouse_protocol::EventKind;
 use dormouse_protocol::resource::TaskStatus;
 use serde_json::{Value, json};
 
-use crate::process::{Dormouse, program, text};
+use crate::process::{Dormouse, PATIENCE, program, text};
 use world::{Assistant, Wire, eventually};
 
 const WAITING: [TaskStatus; 2] = [TaskStatus::AuthRequired, TaskStatus::InputRequired];
@@ -498,7 +499,9 @@ async fn the_terminal_approves_what_it_showed_and_asks_again_after_a_slip() {
         };
         let first = asked();
         beside(&["approve", text(&first, "invocation_id")]);
+        let began = Instant::now();
         while asked().is_null() || asked()["answer_with"] == first["answer_with"] {
+            assert!(began.elapsed() < PATIENCE, "it asks nothing else");
             std::thread::sleep(Duration::from_millis(50));
         }
         terminal.say("y");
@@ -521,7 +524,8 @@ async fn the_terminal_approves_what_it_showed_and_asks_again_after_a_slip() {
 struct Terminal {
     child: std::process::Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    /// What it shows, as it comes.
+    pieces: Receiver<Vec<u8>>,
 }
 
 impl Terminal {
@@ -533,8 +537,16 @@ impl Terminal {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-        Self { child, input, output: BufReader::new(output) }
+        let (input, mut output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let (send, pieces) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            // A test that has failed hears no more of it.
+            while let Ok(length @ 1..) = output.read(&mut piece)
+                && send.send(piece[..length].to_vec()).is_ok()
+            {}
+        });
+        Self { child, input, pieces }
     }
 
     fn say(&mut self, line: &str) {
@@ -545,13 +557,15 @@ impl Terminal {
     fn shows(&mut self, awaited: &[&str]) -> String {
         let mut shown = Vec::new();
         while !awaited.iter().all(|text| String::from_utf8_lossy(&shown).contains(text)) {
-            let piece = self.output.fill_buf().expect("it shows").to_vec();
-            let so_far = String::from_utf8_lossy(&shown).into_owned();
-            assert!(!piece.is_empty(), "it ended without one of {awaited:?}: {so_far}");
-            self.output.consume(piece.len());
-            shown.extend(piece);
+            match self.pieces.recv_timeout(PATIENCE) {
+                Ok(piece) => shown.extend(piece),
+                Err(error) => {
+                    let what = if error == RecvTimeoutError::Timeout { "shows nothing more" } else { "ended" };
+                    panic!("it {what}, without one of {awaited:?}: {}", String::from_utf8_lossy(&shown));
+                }
+            }
         }
-        String::from_utf8(shown).expect("text")
+        String::from_utf8_lossy(&shown).into_owned()
     }
 
     fn leave(self) {
@@ -561,8 +575,7 @@ impl Terminal {
     /// The status with which it ends where nothing more is said.
     fn ends(mut self) -> Option<i32> {
         drop(self.input);
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).expect("text");
+        while self.pieces.recv().is_ok() {}
         self.child.wait().expect("it ends").code()
     }
 }

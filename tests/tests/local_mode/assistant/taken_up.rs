@@ -36,6 +36,17 @@ async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_of_it_behind_a_closed_terminal_is_shown_by_the_next_one() {
+    // On a busy machine an answer may come before the terminal is closed, or after the time that it has for its end.
+    for _ in 0..5 {
+        if is_closed_in_the_midst().await {
+            return;
+        }
+    }
+    panic!("no answer came while a terminal ended");
+}
+
+/// True if an answer came while a terminal ended: then the next one has shown it.
+async fn is_closed_in_the_midst() -> bool {
     let assistant = Assistant::hired().await;
     let mut terminal = tokio::task::block_in_place(|| {
         let mut terminal = Terminal::open(&assistant, &[]);
@@ -48,23 +59,33 @@ async fn what_came_of_it_behind_a_closed_terminal_is_shown_by_the_next_one() {
         terminal
     });
     eventually("the room is booked", || !rooms(&assistant).is_empty()).await;
-    tokio::task::block_in_place(|| {
+    let is_in_the_midst = tokio::task::block_in_place(|| {
         let closed = Command::new("kill").args(["-TERM", &terminal.child.id().to_string()]).status();
         assert!(closed.expect("kill runs").success());
+        let shown: Vec<u8> = terminal.pieces.iter().flatten().collect();
         assert!(terminal.child.wait().expect("it ends").success());
+        if String::from_utf8_lossy(&shown).contains("The office says:") {
+            return false;
+        }
 
         assistant.thinks.store(0, Ordering::SeqCst);
         let mut again = Terminal::open(&assistant, &[]);
-        let told = again.shows(&["while this conversation was closed", "book completed", "The office says:", "\n> "]);
+        let told = again.shows(&["\n> "]);
         assert!(!told.contains("May `assistant` call"), "that was answered: {told}");
         again.leave();
+        if !told.contains("while this conversation was closed") {
+            return false;
+        }
+        assert!(told.contains("book completed") && told.contains("The office says:"), "{told}");
 
         let mut third = Terminal::open(&assistant, &[]);
         let told = third.shows(&["\n> "]);
         assert!(!told.contains("The office says:"), "it was shown: {told}");
         third.leave();
+        true
     });
     assert_eq!(rooms(&assistant), ["blue"]);
+    is_in_the_midst
 }
 
 #[tokio::test(flavor = "multi_thread")]
