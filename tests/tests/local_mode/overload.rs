@@ -10,6 +10,7 @@ use crate::folder;
 use crate::process::Dormouse;
 
 const SESSIONS: usize = 3;
+/// Messages of a session that are sent at once.
 const MESSAGES: usize = 40;
 
 /// Sends a message until it is taken. What it was told to wait, in seconds, each time it was refused.
@@ -39,9 +40,14 @@ async fn say(dormouse: &Dormouse, session: usize, number: usize) -> Vec<u64> {
 async fn a_crowd_is_served_once_each_and_told_when_to_come_again() {
     let folder = folder();
     let dormouse = Dormouse::start(folder.path());
-    let messages = (0..SESSIONS * MESSAGES).map(|one| say(&dormouse, one % SESSIONS, one / SESSIONS));
-    let waits: Vec<u64> = join_all(messages).await.concat();
-    assert!(!waits.is_empty(), "more wait in a session than its line takes");
+    let (mut sent, mut waits) = (0, Vec::new());
+    // On a busy machine the crowd may come one after the other.
+    while waits.is_empty() {
+        assert!(sent < 10 * MESSAGES, "more wait in a session than its line takes");
+        let messages = (0..SESSIONS * MESSAGES).map(|one| say(&dormouse, one % SESSIONS, sent + one / SESSIONS));
+        waits = join_all(messages).await.concat();
+        sent += MESSAGES;
+    }
     assert!(waits.iter().any(|wait| *wait != 5), "five seconds are said where nobody knows: {waits:?}");
     for session in 0..SESSIONS {
         let url = dormouse.url(&format!("/chat/chat/sessions/crowd-{session}/messages"));
@@ -53,7 +59,7 @@ async fn a_crowd_is_served_once_each_and_told_when_to_come_again() {
         for message in said.iter().filter(|message| message["role"] == "user") {
             *times.entry(message["content"].as_str().expect("text")).or_insert(0) += 1;
         }
-        assert_eq!(times.len(), MESSAGES + 1, "nothing is lost");
+        assert_eq!(times.len(), sent + 1, "nothing is lost");
         assert!(times.values().all(|times| *times == 1), "nothing is said twice: {times:?}");
     }
 }
