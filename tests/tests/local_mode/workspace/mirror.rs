@@ -2,7 +2,7 @@
 //! not its own, and it is never in the way.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
@@ -82,12 +82,21 @@ async fn the_history_of_a_workspace_is_kept_beside_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_does_not_wait_for_what_follows() {
     let project = Project::of(&[]).await;
-    let mut dormouse = project.serve();
-    work(&project, &dormouse).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let began = Instant::now();
-    assert!(dormouse.interrupt());
-    assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
+    let cuts = |dormouse: &Dormouse| dormouse.logged().matches("did not end and are cut").count();
+    // A busy machine may once need longer than an end has; one that waits for what follows is cut each time.
+    for _ in 0..5 {
+        let mut dormouse = project.serve();
+        work(&project, &dormouse).await;
+        whole(&project, &dormouse, "it follows").await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = cuts(&dormouse);
+        assert!(dormouse.interrupt());
+        assert!(dormouse.logged().contains("everything is in the data folder"), "{}", dormouse.logged());
+        if cuts(&dormouse) == before {
+            return;
+        }
+    }
+    panic!("the end waited for what follows, and was cut");
 }
 
 #[tokio::test(flavor = "multi_thread")]
