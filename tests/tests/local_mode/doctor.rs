@@ -271,7 +271,8 @@ async fn an_answer_that_went_astray_is_named() {
     assert_eq!(named.iter().map(|signal| &signal["signal_id"]).collect::<Vec<_>>(), ["expense-before", "expense-l"]);
     let said = ward.doctor.ask(&["doctor"]);
     let text = String::from_utf8_lossy(&said.stdout);
-    assert!(text.contains("signal `expense-l` came 2 h 0 min ago and nobody waits for it"), "{text}");
+    assert!(text.contains("signal `expense-l` came 2 h "), "{text}");
+    assert!(text.contains("min ago and nobody waits for it"), "{text}");
     ward.harness.turn(Transmission::callback("i", None, map(json!({"decision": "approved"})))).await;
     ward.doctor.told("i", "completed", "it completed");
 }
