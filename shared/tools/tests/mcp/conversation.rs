@@ -144,7 +144,7 @@ async fn notices(way: Way) {
 }
 
 async fn slow(way: Way) {
-    let short = |config| McpConfig { timeout: Duration::from_millis(1500), ..config };
+    let short = |config| McpConfig { timeout: Duration::from_secs(6), ..config };
     let world = World::with(way, short).await;
     world.names().await;
     let error = world.call("slow", json!({})).await.expect_err("too slow");
@@ -243,7 +243,7 @@ async fn dies(way: Way) {
 }
 
 async fn hangs(way: Way) {
-    let world = World::with(way, |config| McpConfig { timeout: Duration::from_secs(4), ..config }).await;
+    let world = World::with(way, |config| McpConfig { timeout: Duration::from_secs(6), ..config }).await;
     let error = world.call("hang", json!({})).await.expect_err("it hangs");
     assert_eq!((error.kind, error.uncertain), (ToolErrorKind::TimedOut, true), "{error}");
     assert_eq!(text(world.call("fail", json!({})).await), "out of paper");

@@ -13,6 +13,8 @@ pub(crate) struct Loopback(reqwest::Client);
 impl Loopback {
     pub(crate) fn new() -> Self {
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        // A server that ends may not have closed its connections yet when the next request is sent.
+        let client = client.pool_max_idle_per_host(0);
         Self(client.build().expect("a client"))
     }
 }

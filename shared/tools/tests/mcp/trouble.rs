@@ -1,6 +1,7 @@
 //! What goes wrong: a server that is down, hangs, dies, lies, forgets, is none, or wants to know who asks.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use libtest_mimic::Trial;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 
 use crate::peer::Peer;
@@ -65,10 +67,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A port on which nothing listens.
-async fn free_port() -> u16 {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    listener.local_addr().expect("an address").port()
+/// A port on which nothing listens, and which nobody else is given as long as it is held.
+fn held_port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    let port = socket.local_addr().expect("an address").port();
+    (socket, port)
 }
 
 fn http(url: &str) -> McpConfig {
@@ -76,7 +80,8 @@ fn http(url: &str) -> McpConfig {
 }
 
 async fn down() {
-    let (server, _) = server(http(&format!("http://127.0.0.1:{}/mcp", free_port().await)));
+    let (_held, port) = held_port();
+    let (server, _) = server(http(&format!("http://127.0.0.1:{port}/mcp")));
     for error in
         [server.list().await.expect_err("down"), server.call(&call("echo", json!({}))).await.expect_err("down")]
     {
@@ -189,18 +194,9 @@ async fn breaks() {
     }
 }
 
-/// The port of `first`, which ends.
-async fn port_of(first: crate::world::Host) -> u16 {
-    let port = first.url.rsplit(':').next().and_then(|rest| rest.strip_suffix("/mcp"));
-    let port = port.and_then(|port| port.parse().ok()).expect("a port");
-    drop(first);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    port
-}
-
 /// Another server at the address of `first`, which ends.
 async fn instead_of(first: crate::world::Host) -> crate::world::Host {
-    host(Peer::older(true), port_of(first).await).await
+    host(Peer::older(true), first.ended().await).await
 }
 
 async fn forgets() {
@@ -242,7 +238,7 @@ async fn forgets_in_other_words() {
         assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
         let peer = Peer::older(true);
         let router = Router::new().fallback_service(service(&peer)).layer(axum::middleware::from_fn(refusing));
-        let second = host_router(peer, router, port_of(first).await).await;
+        let second = host_router(peer, router, first.ended().await).await;
         let answer = server.call(&call("ask", json!({}))).await;
         if is_told {
             assert_eq!(text(answer).lines().next(), Some("Nobody: decline"), "{message}");
@@ -296,9 +292,10 @@ async fn untold() {
 }
 
 async fn away() {
-    let port = free_port().await;
+    let (held, port) = held_port();
     let (server, _) = server(http(&format!("http://127.0.0.1:{port}/mcp")));
     server.list().await.expect_err("away");
+    drop(held);
     let host = host(Peer::default(), port).await;
     assert_eq!(server.list().await.expect("a list").len(), 15);
     assert_eq!(host.peer.lists(), 1);
@@ -339,7 +336,8 @@ async fn task_away() {
     let first = host(Peer::default(), 0).await;
     let (there, _) = server(http(&first.url));
     let mut state = looked_at(&there, None).await.expect("it is taken");
-    let (away, _) = server(http(&format!("http://127.0.0.1:{}/mcp", free_port().await)));
+    let (_held, port) = held_port();
+    let (away, _) = server(http(&format!("http://127.0.0.1:{port}/mcp")));
     for _ in 0..20 {
         state = looked_at(&away, Some(state)).await.expect("it is asked again");
     }
@@ -393,8 +391,9 @@ async fn asks_in_other_words() {
                 let params = json!({ "message": "Who?", "requestedSchema": schema });
                 let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
                 let result = answer(json!({ "content": [] }));
+                // Nobody waits for it who has heard the question.
                 let later = async move {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    tokio::time::sleep(Duration::from_secs(10)).await;
                     result
                 };
                 let messages = stream::iter([question]).chain(stream::once(later));
@@ -464,7 +463,8 @@ fn asking_aside(streams: &Streams, forgotten: &Arc<AtomicBool>, late: Duration) 
                         Some(open) => open.send(question).await.expect("somebody listens"),
                         None => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
                     }
-                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    // Nobody waits for it who has heard the question.
+                    tokio::time::sleep(Duration::from_secs(10)).await;
                     answer(json!({ "content": [] }))
                 }
                 Some("server/discover") => StatusCode::BAD_REQUEST.into_response(),
@@ -744,7 +744,7 @@ async fn no_process() {
 
 async fn chatty() {
     let config = McpConfig::stdio("peer", "echo 'Welcome to the server!'; cat > /dev/null");
-    let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(2), ..config });
+    let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(4), ..config });
     let error = server.list().await.expect_err("it never answers");
     assert!(!error.uncertain, "{error}");
     assert!(error.message.ends_with("has: Welcome to the server!"), "{error}");
@@ -765,7 +765,7 @@ async fn unframed() {
         };
         let environment = vec![("KEY".to_owned(), template("${secrets.key}"))];
         let config = McpConfig::new("peer", McpTransport::Stdio { command, environment, folder });
-        let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(2), ..config });
+        let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(4), ..config });
         let error = server.list().await.expect_err("it never answers");
         assert_eq!(error.kind, ToolErrorKind::TimedOut, "{error}");
         assert!(error.message.contains("one line of JSON, and flushes it"), "{error}");
@@ -815,7 +815,7 @@ async fn ends_in_a_call() {
     let error = server.call(&call("a", json!({}))).await.expect_err("it ends");
     assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, true), "{error}");
     assert!(error.message.ends_with("It wrote last: Traceback: no such city"), "{error}");
-    let config = McpConfig { timeout: Duration::from_secs(2), ..in_shell("echo 'it takes a while' >&2") };
+    let config = McpConfig { timeout: Duration::from_secs(6), ..in_shell("echo 'it takes a while' >&2") };
     let (server, _) = crate::world::server(config);
     assert_eq!(server.list().await.expect("a list").len(), 1);
     let error = server.call(&call("a", json!({}))).await.expect_err("it hangs");

@@ -1,3 +1,4 @@
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,10 +11,15 @@ use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::fetch::Loopback;
 use crate::peer::Peer;
+
+/// Rounds in which something must happen, and the length of one. Nothing is proved by them being few.
+const ROUNDS: usize = 6000;
+const ROUND: Duration = Duration::from_millis(20);
 
 /// How a server is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,17 @@ pub(crate) struct Host {
     task: JoinHandle<()>,
 }
 
+impl Host {
+    /// Ends it: its port, on which nothing listens any more.
+    pub(crate) async fn ended(mut self) -> u16 {
+        self.task.abort();
+        // It was told to end.
+        let _ = (&mut self.task).await;
+        let port = self.url.rsplit(':').next().and_then(|rest| rest.strip_suffix("/mcp"));
+        port.and_then(|port| port.parse().ok()).expect("a port")
+    }
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         self.task.abort();
@@ -79,10 +96,21 @@ pub(crate) async fn host(peer: Peer, port: u16) -> Host {
 }
 
 pub(crate) async fn host_router(peer: Peer, router: Router, port: u16) -> Host {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("a port");
+    let listener = bound(port).await;
     let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let task = tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
     Host { peer, url, task }
+}
+
+/// Listens on `port`; who did so before may be about to end.
+async fn bound(port: u16) -> TcpListener {
+    for _ in 0..ROUNDS {
+        match TcpListener::bind(("127.0.0.1", port)).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => tokio::time::sleep(ROUND).await,
+            bound => return bound.expect("a port"),
+        }
+    }
+    panic!("port {port} is never free");
 }
 
 pub(crate) fn template(text: &str) -> Template {
@@ -174,11 +202,11 @@ pub(crate) fn text(reply: Result<ToolReply, ToolError>) -> String {
 
 /// Waits until `is_so`.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    for _ in 0..1000 {
+    for _ in 0..ROUNDS {
         if is_so().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(ROUND).await;
     }
     panic!("it never came to this: {what}");
 }
