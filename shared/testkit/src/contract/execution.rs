@@ -355,38 +355,57 @@ pub(super) async fn output_without_end_is_ended(backend: BackendUnderTest) {
 }
 
 pub(super) async fn a_command_that_ignores_signals_is_ended(backend: BackendUnderTest) {
-    let limits = CommandLimits { time: Duration::from_millis(300), ..CommandLimits::default() };
-    let stubborn =
-        "trap '' TERM INT HUP; echo begun; (trap '' TERM; while :; do sleep 1; done) & while :; do sleep 1; done";
-    let outcome = run_within(&backend, stubborn, limits).await;
+    let limits = CommandLimits { time: Duration::from_secs(3), ..CommandLimits::default() };
+    let nap = nap(4710);
+    let stubborn = format!("trap '' TERM INT HUP; echo begun; (trap '' TERM; sleep {nap}) & while :; do sleep 1; done");
+    let outcome = run_within(&backend, &stubborn, limits).await;
     assert_eq!((outcome.end, outcome.stdout.text.as_str()), (CommandEnd::TimedOut, "begun\n"));
-    assert_eq!(alive(&backend, "while :; do sleep 1").await, "");
+    ends(&nap).await;
     let polite =
         run_within(&backend, "trap 'echo cleaned > cleaned; exit' TERM; while :; do sleep 0.05; done", limits).await;
     assert_eq!(polite.end, CommandEnd::TimedOut);
     assert_eq!(text(&backend, "cleaned").await, "cleaned\n", "whoever heeds the signal may clean up");
 }
 
-/// Command lines that are running and contain `needle`.
-async fn alive(backend: &BackendUnderTest, needle: &str) -> String {
-    // The needle is taken apart, so that the search does not find itself.
-    let (first, rest) = needle.split_at(1);
-    let search =
-        format!("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -a -o '[{first}]{rest}' | head -1");
-    run(backend, &search).await.stdout.text
+/// For how long the command `number` sleeps: no other run of the tests on this machine has one of these.
+fn nap(number: u32) -> String {
+    format!("{number}.{}", std::process::id())
+}
+
+/// Processes of this machine whose command line tells of that `nap`. The backend is not asked: its commands may see no
+/// processes but their own, and would find nothing whatever there is.
+fn alive(nap: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(nap)).count()
+}
+
+/// Waits until no process tells of that `nap` any more, which would last for more than an hour by itself.
+async fn ends(nap: &str) {
+    for _ in 0..1200 {
+        if alive(nap) == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("sleep {nap} runs on");
 }
 
 pub(super) async fn nothing_of_a_command_is_left(backend: BackendUnderTest) {
-    let outcome =
-        run(&backend, "sleep 4711 & setsid sleep 4712 & (setsid sh -c 'sleep 4713 & sleep 4714' &) ; echo done").await;
+    let naps = [4711, 4712, 4713, 4714].map(nap);
+    let [one, other, inner, last] = &naps;
+    let command =
+        format!("sleep {one} & setsid sleep {other} & (setsid sh -c 'sleep {inner} & sleep {last}' &) ; echo done");
+    let outcome = run(&backend, &command).await;
     assert_eq!((outcome.end, outcome.stdout.text.as_str()), (CommandEnd::Exited { status: 0 }, "done\n"));
-    for needle in ["sleep 4711", "sleep 4712", "sleep 4713", "sleep 4714"] {
-        assert_eq!(alive(&backend, needle).await, "", "{needle}");
+    for nap in &naps {
+        ends(nap).await;
     }
 }
 
 pub(super) async fn a_dropped_command_is_ended(backend: BackendUnderTest) {
-    let command = ShellCommand::new("echo $$ > id; sleep 4715 & sleep 4716");
+    let naps = [4715, 4716].map(nap);
+    let command = ShellCommand::new(format!("echo $$ > id; sleep {} & sleep {}", naps[0], naps[1]));
     let waits = async {
         while backend.read("id", ENOUGH).await.map_or(true, |read| read.bytes.is_empty()) {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -394,28 +413,33 @@ pub(super) async fn a_dropped_command_is_ended(backend: BackendUnderTest) {
     };
     tokio::select! {
         outcome = backend.run(&command) => panic!("it runs on: {outcome:?}"),
-        () = waits => {}
+        () = waits => {
+            let is_seen = alive(&naps[1]) > 0 || !std::path::Path::new("/proc/self/cmdline").exists();
+            assert!(is_seen, "whoever looks finds what runs");
+        }
     }
-    for needle in ["sleep 4715", "sleep 4716"] {
-        assert_eq!(alive(&backend, needle).await, "", "{needle}");
+    for nap in &naps {
+        ends(nap).await;
     }
 }
 
 pub(super) async fn a_fork_bomb_is_ended(backend: BackendUnderTest) {
-    let limits = CommandLimits { processes: 40, time: Duration::from_secs(30), ..CommandLimits::default() };
-    let outcome =
-        run_within(&backend, "bomb() { sleep 4717 & sleep 0.01; bomb | bomb & }; bomb; sleep 20", limits).await;
+    // A command runs behind everything else on a busy machine.
+    let limits = CommandLimits { processes: 40, time: Duration::from_secs(100), ..CommandLimits::default() };
+    let naps = [4717, 4718].map(nap);
+    let bomb = format!("bomb() {{ sleep {} & sleep 0.01; bomb | bomb & }}; bomb; sleep 90", naps[0]);
+    let outcome = run_within(&backend, &bomb, limits).await;
     assert_eq!(outcome.end, CommandEnd::TooManyProcesses, "{outcome:?}");
-    assert_eq!(alive(&backend, "sleep 4717").await, "");
+    ends(&naps[0]).await;
     // As fast as it can, and no more than that many: it cannot start them, or is ended.
-    let fast = "i=0; while [ $i -lt 200 ]; do sleep 4718 & i=$((i+1)); done; wait";
-    let outcome = run_within(&backend, fast, limits).await;
+    let fast = format!("i=0; while [ $i -lt 200 ]; do sleep {} & i=$((i+1)); done; wait", naps[1]);
+    let outcome = run_within(&backend, &fast, limits).await;
     assert!(!outcome.end.is_success() && outcome.end != CommandEnd::TimedOut, "{outcome:?}");
-    assert_eq!(alive(&backend, "sleep 4718").await, "");
+    ends(&naps[1]).await;
 }
 
 pub(super) async fn memory_without_end_is_ended(backend: BackendUnderTest) {
-    let limits = CommandLimits { memory: 64 << 20, time: Duration::from_secs(30), ..CommandLimits::default() };
+    let limits = CommandLimits { memory: 64 << 20, time: Duration::from_secs(100), ..CommandLimits::default() };
     let outcome = run_within(&backend, "head -c 1G /dev/zero | tr '\\0' x | sort > /dev/null || exit 9; x=$(head -c 200M /dev/zero | tr '\\0' x); echo ${#x}", limits).await;
     assert!(!outcome.end.is_success(), "{outcome:?}");
     assert_ne!(outcome.end, CommandEnd::TimedOut);
