@@ -9,7 +9,7 @@ use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Fetch, FetchError, FetchLimits, FetchRequest, FetchResponse, Method};
 use futures::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 async fn listener() -> (TcpListener, SocketAddr) {
@@ -138,33 +138,44 @@ async fn a_connection_is_used_again_at_once_and_not_when_its_server_may_have_had
         }
     });
     let fetch = NetworkFetch::new();
-    let ask = async || text(fetch.fetch(get(address)).await.expect("an answer")).await.expect("a body");
-    let mut seen = Vec::new();
-    for rest in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(1_900)] {
-        tokio::time::sleep(rest).await;
-        ask().await;
-        seen.push(served.load(Ordering::SeqCst));
+    // Whether it takes another connection behind a rest.
+    let connects = async |rest: u64| {
+        let before = served.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(rest)).await;
+        let answer = fetch.fetch(get(address)).await.expect("an answer");
+        text(answer).await.expect("a body");
+        served.load(Ordering::SeqCst) > before
+    };
+    assert!(connects(0).await, "there was none");
+    let mut again = 0;
+    // A busy machine may rest for that long of itself.
+    while connects(1).await {
+        again += 1;
+        assert!(again < 20, "none is used again");
     }
-    assert_eq!(seen, [1, 1, 2], "connections after each request: some servers close what has been idle for 2 s");
+    assert!(connects(1_900).await, "some servers close what has been idle for 2 s");
 }
 
 #[tokio::test]
 async fn limits_hold_for_silence_for_all_of_it_and_for_size() {
-    let soon = Duration::from_millis(50);
+    let soon = Duration::from_millis(200);
     let fetch = NetworkFetch::new();
     for (limits, passed) in [
         (FetchLimits { idle: soon, ..FetchLimits::default() }, soon),
         (FetchLimits { total: soon * 2, ..FetchLimits::default() }, soon * 2),
     ] {
-        let (address, _told, closed) = serve("", 0).await;
+        let (address, told, closed) = serve("", 0).await;
         let late = fetch.fetch(within(get(address), limits)).await.expect_err("nobody answers");
         assert_eq!(late, FetchError::Timeout(passed));
-        closed.await.expect("the connection is closed");
+        // On a busy machine the time may be over before the request is sent.
+        if told.await.is_ok() {
+            closed.await.expect("the connection is closed");
+        }
 
         let begun = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
         let (address, _told, _closed) = serve(begun, 0).await;
-        let answer = fetch.fetch(within(get(address), limits)).await.expect("a head");
-        assert_eq!(text(answer).await, Err(FetchError::Timeout(passed)));
+        let answered = async { text(fetch.fetch(within(get(address), limits)).await?).await };
+        assert_eq!(answered.await, Err(FetchError::Timeout(passed)), "the end of it never comes");
     }
     let (address, _told, closed) = serve("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n12345", 0).await;
     let limits = FetchLimits { most_bytes: 4, ..FetchLimits::default() };
@@ -176,7 +187,10 @@ async fn limits_hold_for_silence_for_all_of_it_and_for_size() {
 #[tokio::test]
 async fn every_failure_has_its_name_and_none_tells_the_query() {
     let fetch = NetworkFetch::new();
-    let nobody = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("an address");
+    // Nobody listens at it, and nobody else is given it as long as it is held.
+    let held = TcpSocket::new_v4().expect("a socket");
+    held.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    let nobody = held.local_addr().expect("an address");
     let (plain, no_tls) = listener().await;
     tokio::spawn(async move {
         let (mut connection, _) = plain.accept().await.expect("a connection");
