@@ -351,7 +351,13 @@ fn the_end_does_not_wait_for_those_who_do_not_hang_up() {
     std::thread::sleep(Duration::from_millis(500));
     let asked = std::time::Instant::now();
     assert!(Command::new("kill").args(["-TERM", &dev.child.id().to_string()]).status().unwrap().success());
-    assert!(dev.child.wait().unwrap().success());
-    // It takes less than 5 seconds; a busy machine may need more.
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    // It takes less than 5 seconds, and without its bound for ever; a busy machine may need more.
+    let ended = loop {
+        if let Some(ended) = dev.child.try_wait().unwrap() {
+            break ended;
+        }
+        assert!(asked.elapsed() < Duration::from_secs(120), "it waits for them");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(ended.success());
 }
