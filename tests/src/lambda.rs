@@ -99,7 +99,7 @@ impl RuntimeApi {
     pub fn deliver(&self, event: Value) -> impl Future<Output = Answer> + use<> {
         let (answer, answered) = oneshot::channel();
         self.events.send((event, answer)).expect("the runtime lives");
-        let patience = self.deadline + Duration::from_secs(30);
+        let patience = self.deadline + Duration::from_secs(120);
         async move {
             let answered = tokio::time::timeout(patience, answered).await;
             answered.expect("an answer in time").expect("an answer")

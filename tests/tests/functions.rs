@@ -240,7 +240,7 @@ async fn failures(endpoint: &str, deadline: Duration) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_stays_busy_is_told_within_the_deadline() {
     lambda::build_functions().await;
-    for (code, deadline) in [(Some("ThrottlingException"), 20), (Some("ThrottlingException"), 2), (None, 3)] {
+    for (code, deadline) in [(Some("ThrottlingException"), 30), (Some("ThrottlingException"), 2), (None, 6)] {
         let endpoint = dynamodb(code).await;
         let answers = failures(&endpoint, Duration::from_secs(deadline)).await;
         // A commit that was not answered to its end may have been written: only who looks may be told to come again. In two
