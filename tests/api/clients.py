@@ -113,7 +113,7 @@ async def a2a_streams_and_resubscribes(api):
     assert not following.done(), "a task that asks is followed until somebody has answered it"
     yes = {"role": "user", "parts": [{"type": "json", "value": {"approved": True}, "visibility": "public"}]}
     await api.post(f"/v1/tasks/{first.id}/messages", {"kind": "input", "message": yes})
-    followed = await asyncio.wait_for(following, 20)
+    followed = await asyncio.wait_for(following, 120)
     assert followed[0][0] == last.status.state, followed
     assert followed[-1][1].status.state == "completed" and followed[-1][1].final, followed
     assert (await follow())[-1][0] == "completed"

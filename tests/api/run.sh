@@ -19,6 +19,6 @@ status=0
     --header "Harn-Agents-Protocol-Version: agents-protocol-2026-04-25" \
     --exclude-operation-id-regex '^stream' \
     --exclude-checks negative_data_rejection,positive_data_acceptance,object_level_authorization,use_after_free,ensure_resource_availability \
-    --phases coverage,fuzzing --max-examples 10 --seed 1 --request-timeout 20 \
+    --phases coverage,fuzzing --max-examples 10 --seed 1 --request-timeout 120 \
     --suppress-health-check all --warnings off --output-sanitize true --no-color "$@" || status=$?
 ended "$status"

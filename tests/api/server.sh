@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$folder"' EXIT
 
-for _ in $(seq 300); do
+for _ in $(seq 1200); do
     grep -q '^api key: ' "$folder/said" && break
     kill -0 "$server" 2>/dev/null || { cat "$folder/log" >&2; exit 1; }
     sleep 0.1

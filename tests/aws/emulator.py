@@ -122,6 +122,8 @@ def has_ended(process):
 
 def until(condition, seconds, what):
     """Asks `condition` until it gives something true, and returns that. `what` is awaited, or tells it."""
+    # A busy machine needs longer, and nothing is proved by it being short.
+    seconds = max(seconds, 180)
     end = time.monotonic() + seconds
     while True:
         answer = condition()

@@ -56,7 +56,7 @@ export function summary() {
 async function tab({ server, base = server?.base, key = server?.key, size = WIDE, dark = false, beside = null, expects = [], also = [] } = {}, open) {
   const context = beside ? beside.context() : await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce" });
   const page = await context.newPage();
-  page.setDefaultTimeout(30000);
+  page.setDefaultTimeout(120000);
   open.push(page);
   const home = new URL(base).origin;
   const fault = (words) => faults.push(`${current}: ${words}`);

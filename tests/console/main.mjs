@@ -255,12 +255,19 @@ await check("who is notified answers by the link, and what was answered is told 
   await reader.sees("it counts as a no, and nothing of it is done");
   await accessible(reader, "the page of a notification");
   await picture(reader, "notified-phone-light");
-  await until("the chat is told again", () => clerk.chatted.some((one, at) => at > 0 && one.text.includes("/console/answer/")), 90000);
+  await until("the chat is told again", () => clerk.chatted.some((one, at) => at > 0 && one.text.includes("/console/answer/")));
   await reader.button("Approve").click();
   await reader.getByText(/Answered|Approved/).first().waitFor();
   await sent(id, before + 1);
-  const quick = await task(clerk, ofClerk, said("Send a letter that is answered at once"));
-  await clerk.post(`/v1/tasks/${quick}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }] } });
+  // On a busy machine the answer may come when the notification is due: then another one is answered.
+  let quick; let inTime = false;
+  for (let attempts = 0; !inTime; attempts += 1) {
+    holds(attempts < 20, "one is answered before its notification is due");
+    quick = await task(clerk, ofClerk, said("Send a letter that is answered at once"));
+    const { since } = await clerk.get(`/v1/x-pauses/${quick}`);
+    await clerk.post(`/v1/tasks/${quick}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }] } });
+    inTime = Date.now() < Date.parse(since) + 1000;
+  }
   await rest(2500);
   equal(clerk.notified.filter((one) => one.body.data.invocation_id === quick).length, 0, "notifications of what was answered");
   holds(!clerk.log().includes("/services/hush"), "the address of the chat is in no log");
@@ -585,7 +592,7 @@ await check("the keyboard does everything", async (tab) => {
   holds(await inRow(), "a row has the focus");
   await expense(shipped, "the keyboard one, later");
   await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
-  await page.getByRole("link", { name: /keyboard one, later/ }).waitFor({ timeout: 40000 });
+  await page.getByRole("link", { name: /keyboard one, later/ }).waitFor();
   holds(await inRow(), "and keeps it when the list is drawn anew");
   await page.locator(".row a", { hasText: "the keyboard one", hasNotText: "later" }).first().focus();
   await page.keyboard.press("Enter");
@@ -670,7 +677,7 @@ await check(`an inbox of ${SLEEPERS} opens, counts and scrolls`, async (tab) => 
   await page.locator(".longlist a").first().waitFor();
   const first = Date.now() - begin;
   const all = `${new Intl.NumberFormat("en-GB").format(SLEEPERS)} wait for an answer`;
-  await page.getByText(all).waitFor({ timeout: 60000 });
+  await page.getByText(all).waitFor();
   console.log(`        first rows after ${first} ms, all ${SLEEPERS} after ${Date.now() - begin} ms`);
   const list = page.locator(".longlist").first();
   await list.evaluate((box) => { box.scrollTop = box.scrollHeight; });

@@ -32,7 +32,7 @@ export async function states(shipped) {
       await until("it has asked for something", () => held.length > 0);
       await page.clock.runFor(1000);
       const waits = () => page.evaluate(() => document.querySelector("#content, #app > main, #app").innerText);
-      await until(`${name} says what it waits for`, async () => /\S…|so far/.test(await waits()), 5000);
+      await until(`${name} says what it waits for`, async () => /\S…|so far/.test(await waits()));
       how = "fail";
       for (const one of held.splice(0)) await one.fulfill({ status: 500, json: { error: { code: "internal", message: "The store is away." } } });
       await page.getByRole("alert").first().waitFor();

@@ -19,7 +19,7 @@ export async function endAll() {
 export const rest = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Asks `probe` until it gives something, and gives that. */
-export async function until(what, probe, most = 20000) {
+export async function until(what, probe, most = 120000) {
   const end = Date.now() + most;
   for (;;) {
     const found = await probe();
@@ -44,7 +44,7 @@ export async function dormouseWith(variables, ...more) {
   const gone = new Promise((done) => child.on("exit", done));
   started.push({ end: async () => { child.kill(); await gone; fs.rmSync(folder, { recursive: true, force: true }); } });
   const line = (name) => said.match(new RegExp(`^${name}(\\S+)`, "m"))?.[1];
-  await until("local mode is ready", () => { if (child.exitCode !== null) throw new Error(log); return line("api key: "); }, 60000);
+  await until("local mode is ready", () => { if (child.exitCode !== null) throw new Error(log); return line("api key: "); });
   const server = { base: line("dormouse is ready at "), key: line("api key: "), link: line("console: "), first: said.split("\n")[0], data, log: () => log };
   server.ask = async (method, to, body, key = server.key) => {
     const response = await fetch(server.base + to, { method, headers: { ...PROTOCOL, authorization: `Bearer ${key}`, "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
