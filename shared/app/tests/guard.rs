@@ -247,11 +247,19 @@ fn a_terminal_obeys_no_stranger() {
     assert!(sent.status.success(), "{sent:?}");
     let mut tail = Command::new(env!("CARGO_BIN_EXE_dormouse"));
     let mut tail = tail.args(["tail", "--data"]).arg(&data).stdout(Stdio::piped()).spawn().unwrap();
-    // The events of all sessions are told when nothing can come before them any more.
-    std::thread::sleep(Duration::from_secs(9));
+    let pieces = BufReader::new(tail.stdout.take().unwrap()).split(b'\n');
+    let (say, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || pieces.map_while(Result::ok).try_for_each(|piece| say.send(piece)));
+    // The events of all sessions are told when nothing can come before them any more: what is looked for, and a bit more.
+    let (mut stdout, mut is_told) = (Vec::new(), false);
+    while let Ok(piece) = told.recv_timeout(Duration::from_secs(if is_told { 1 } else { 120 })) {
+        is_told |= String::from_utf8_lossy(&piece).contains(r"\u{1b}[2J");
+        stdout.extend(piece);
+        stdout.push(b'\n');
+    }
     tail.kill().unwrap();
-    let tailed = tail.wait_with_output().unwrap();
-    assert!(String::from_utf8_lossy(&tailed.stdout).contains(r"\u{1b}[2J"), "{tailed:?}");
+    let tailed = Output { status: tail.wait().unwrap(), stdout, stderr: Vec::new() };
+    assert!(is_told, "{tailed:?}");
     let shown = [
         dormouse(&["cancel", "--ahead", strange, "--reason", strange], &data),
         dormouse(&["show", strange], &data),
@@ -305,14 +313,13 @@ fn the_development_key_stays_on_this_machine() {
 fn whoever_follows_a_server_that_is_not_there_or_refuses_is_told() {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
-    // Nothing listens there any more.
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = format!("http://{nobody}");
-    let said = complaint(&["tail", "--url", &nobody, "--key", "k"], &data);
+    // A port that no other test is given.
+    let nobody = "http://127.0.0.1:9";
+    let said = complaint(&["tail", "--url", nobody, "--key", "k"], &data);
     assert!(said.contains("cannot be reached"), "{said}");
 
     let mut follower = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    follower.args(["mirror", "--url", &nobody, "--key", "k", "--into"]).arg(place.path().join("one.db"));
+    follower.args(["mirror", "--url", nobody, "--key", "k", "--into"]).arg(place.path().join("one.db"));
     let mut follower = follower.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(follower.stderr.take().unwrap()).read_line(&mut said).unwrap();

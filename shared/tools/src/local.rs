@@ -134,6 +134,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use tokio::sync::oneshot;
+
     use super::*;
 
     #[tokio::test]
@@ -141,6 +143,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("a.txt"), "one\n").expect("a file");
         let backend = LocalBackend::open(folder.path()).expect("it opens");
+        let (begins, begun) = oneshot::channel();
         let (ends, ended) = mpsc::channel();
         let searching = backend.searching(move |place, abandoned| {
             let grep = GrepRequest {
@@ -151,6 +154,7 @@ mod tests {
                 most: 10,
             };
             let before = search::grep(place, &grep, abandoned)?.lines.len();
+            begins.send(()).expect("it is waited for");
             while !abandoned.is_set() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -161,8 +165,11 @@ mod tests {
             ends.send((before, in_folder.lines.len(), in_file.lines.len(), found)).expect("it is waited for");
             Ok(())
         });
-        tokio::time::timeout(Duration::from_millis(50), searching).await.expect_err("it goes on until it is dropped");
-        let looked = ended.recv_timeout(Duration::from_secs(10)).expect("it ends");
+        tokio::select! {
+            found = searching => panic!("it goes on until it is dropped: {found:?}"),
+            begun = begun => begun.expect("it begins"),
+        }
+        let looked = ended.recv_timeout(Duration::from_secs(120)).expect("it ends");
         assert_eq!(looked, (1, 0, 0, 0), "nothing is read after that");
     }
 }
