@@ -5,6 +5,8 @@ mod elsewhere;
 mod events;
 mod resume;
 mod run;
+#[cfg(test)]
+mod stub;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

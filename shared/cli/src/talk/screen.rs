@@ -78,6 +78,23 @@ impl InputLines {
         Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed }
     }
 
+    /// True if a person types them.
+    pub(super) fn are_typed(&self) -> bool {
+        self.are_typed
+    }
+
+    /// Those of a script that has written all of its `lines`.
+    #[cfg(test)]
+    pub(super) fn written(written: &[&str]) -> Self {
+        let (send, lines) = mpsc::channel(written.len());
+        for text in written {
+            let line = InputLine { at: Instant::now(), text: (*text).to_owned() };
+            send.try_send(Ok(line)).expect("there is room");
+        }
+        let (_, open) = watch::channel(());
+        Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed: false }
+    }
+
     /// Leaves out what a person has typed before the question was there that is asked now, and says so: it is no answer to what
     /// nobody has seen.
     pub(super) fn leave_out_early(&mut self, screen: &Screen) {

@@ -1,8 +1,11 @@
 //! The answer of the person at the terminal to what a run asks.
 
+use std::time::Duration;
+
 use dormouse_protocol::Map;
 use dormouse_protocol::resource::{AppendTaskMessageRequest, MessageInput, Part, Role, TaskMessageKind};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::elsewhere::asks_nobody;
 use super::{ChatSession, Person};
@@ -11,6 +14,9 @@ use crate::talk::TalkError;
 use crate::talk::said::{fields_of, forms_of, prompt_of};
 use crate::talk::screen::Typed;
 use crate::terminal::plain;
+
+/// Time after which it is looked again whether what is asked still waits for an answer.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// What became of a question.
 pub(super) enum Answered {
@@ -25,6 +31,8 @@ pub(super) enum Answered {
 /// What a person says to a question.
 enum Said {
     Fields(Map),
+    /// Somebody else has answered, or time has.
+    Elsewhere,
     Left,
     Stopped,
 }
@@ -52,33 +60,49 @@ impl ChatSession {
         for part in parts {
             loop {
                 let fields = match &end {
-                    Some(fields) => fields.clone(),
-                    None => match self.ask(request, part.as_deref(), person).await? {
-                        Said::Fields(fields) => fields,
+                    Some(fields) => Some(fields.clone()),
+                    None => match self.ask(task, (request, part.as_deref()), person).await? {
+                        Said::Fields(fields) => Some(fields),
+                        Said::Elsewhere => None,
                         Said::Left => return Ok(Answered::Left),
                         Said::Stopped => return Ok(Answered::Stopped),
                     },
                 };
-                let ends = (fields.get("decision").and_then(Value::as_str) == Some("stop")).then(|| fields.clone());
-                match self.give(task, request, part.as_deref(), fields).await {
-                    Ok(()) => {
-                        end = ends;
-                        break;
+                let is_misfit = match fields {
+                    None => {
+                        // The cursor is behind the prompt.
+                        self.screen.line("\n  it is answered already: by somebody else, or by time");
+                        false
                     }
-                    Err(TalkError::Refused { status: 409, message, .. }) => {
-                        self.screen.line(&format!("  {}", plain(&message)));
-                        if !self.still_asks(task, request).await? {
-                            // What it asks by now comes with its events.
-                            return Ok(Answered::Done);
+                    Some(fields) => {
+                        let ends = fields.get("decision").and_then(Value::as_str) == Some("stop");
+                        let ends = ends.then(|| fields.clone());
+                        match self.give(task, request, part.as_deref(), fields).await {
+                            Ok(()) => {
+                                end = ends;
+                                break;
+                            }
+                            Err(TalkError::Refused { status: 409, message, .. }) => {
+                                self.screen.line(&format!("  {}", plain(&message)));
+                                false
+                            }
+                            Err(error) if error.is_misfit() => {
+                                end = None;
+                                self.screen.line(&format!("  {}", plain(&error.to_string())));
+                                true
+                            }
+                            Err(error) => return Err(error),
                         }
-                        break;
                     }
-                    // It is asked again: a slip at the keyboard ends no conversation.
-                    Err(error) if error.is_misfit() => {
-                        end = None;
-                        self.screen.line(&format!("  {}", plain(&error.to_string())));
-                    }
-                    Err(error) => return Err(error),
+                };
+                if !self.still_asks(task, request).await? {
+                    // What it asks by now comes with its events, and so does its end.
+                    self.screen.answered();
+                    return Ok(Answered::Done);
+                }
+                // After a slip at the keyboard it is asked again: that ends no conversation.
+                if !is_misfit {
+                    break;
                 }
             }
         }
@@ -137,10 +161,27 @@ impl ChatSession {
     /// True if `task` waits for an answer to `request` still, or to other parts of it.
     async fn still_asks(&self, task: &str, request: &Map) -> Result<bool, TalkError> {
         let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
-        Ok(now["status"] == "asleep" && request.get("pause") == Some(&now["generation"]))
+        Ok(is_open(&now, request, None))
     }
 
-    async fn ask(&self, request: &Map, part: Option<&str>, person: &mut Person) -> Result<Said, TalkError> {
+    /// Waits until `task` waits for no answer to this `part` of the request any more.
+    async fn answered_elsewhere(&self, task: &str, (request, part): (&Map, Option<&str>)) {
+        let mut closed = 0;
+        // A reminder may be under way at one of the looks.
+        while closed < 2 {
+            sleep(LOOKS_EVERY).await;
+            let now: Result<Value, _> = self.client.read(&format!("/v1/x-pauses/{task}")).await;
+            // Where nobody knows, it is asked as before.
+            closed = if now.is_ok_and(|now| !is_open(&now, request, part)) { closed + 1 } else { 0 };
+        }
+    }
+
+    async fn ask(
+        &self,
+        task: &str,
+        (request, part): (&Map, Option<&str>),
+        person: &mut Person,
+    ) -> Result<Said, TalkError> {
         let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
         let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
         self.screen.question(question);
@@ -151,7 +192,14 @@ impl ChatSession {
         let mut are_told = false;
         loop {
             self.screen.prompt(prompt_of(kind));
-            let line = match person.lines.next().await? {
+            let typed = tokio::select! {
+                typed = person.lines.next() => typed?,
+                // The lines of a script are answers in their order, also one that comes too late.
+                () = Box::pin(self.answered_elsewhere(task, (request, part))), if person.lines.are_typed() => {
+                    return Ok(Said::Elsewhere);
+                }
+            };
+            let line = match typed {
                 Typed::Line(line) => line,
                 Typed::End => return Ok(Said::Left),
                 Typed::Interrupted => return Ok(Said::Stopped),
@@ -162,6 +210,13 @@ impl ChatSession {
             }
         }
     }
+}
+
+/// True if what is known `now` of a pause still waits for an answer to `request`: to this `part` of it, or to any without one.
+fn is_open(now: &Value, request: &Map, part: Option<&str>) -> bool {
+    let is_missing = |part: &str| now["missing"].as_array().is_none_or(|open| open.iter().any(|open| open == part));
+    let is_it = request.get("pause").is_none_or(|pause| *pause == now["generation"]);
+    now["status"] == "asleep" && is_it && part.is_none_or(is_missing)
 }
 
 /// The digest of the call that was shown, where `fields` approve of it as it is and the pause takes one.
@@ -181,7 +236,38 @@ fn digest_of(request: &Map, part: Option<&str>, fields: &Map) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_protocol::{ErrorCode, ProtocolError};
+
     use super::*;
+    use crate::talk::chat::stub::{client_of, person_who_writes, session_with};
+
+    #[tokio::test]
+    async fn a_question_that_ended_with_its_task_holds_nobody() {
+        let client = client_of(|line| match line.starts_with("POST") {
+            true => {
+                let refused = ProtocolError::new(ErrorCode::InvalidStateTransition, "the task has ended");
+                ("400 Bad Request", json!(refused.into_response("req_1")).to_string())
+            }
+            false => ("200 OK", json!({ "status": "completed", "generation": 1, "missing": [] }).to_string()),
+        });
+        let request = json!({ "kind": "approval", "description": "May it?", "pause": 1 });
+        let mut person = person_who_writes(&["y", "y"]);
+        let answered = session_with(client).answer("task_1", request.as_object().unwrap(), &mut person).await;
+        assert!(matches!(answered.unwrap(), Answered::Done), "it is asked again for ever, and the input ends");
+    }
+
+    #[test]
+    fn a_question_waits_until_it_or_its_part_is_answered() {
+        let request = json!({ "pause": 2, "missing": ["a", "b"] });
+        let open = |status: &str, generation: u64, part: Option<&str>| {
+            let now = json!({ "status": status, "generation": generation, "missing": ["b"] });
+            is_open(&now, request.as_object().unwrap(), part)
+        };
+        assert!(open("asleep", 2, None) && open("asleep", 2, Some("b")));
+        assert!(!open("asleep", 2, Some("a")), "somebody has answered this part");
+        assert!(!open("asleep", 3, None), "it asks something else by now");
+        assert!(!open("working", 2, None) && !open("completed", 2, Some("b")));
+    }
 
     #[test]
     fn what_was_shown_is_what_is_approved() {

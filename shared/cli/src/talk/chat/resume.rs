@@ -169,16 +169,13 @@ fn unended(tasks: &Value) -> Vec<Task> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::path::PathBuf;
-
     use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
     use dormouse_protocol::resource::{TaskInput, TaskStatus};
     use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
-    use crate::talk::ask::ServerArgs;
+    use crate::talk::chat::stub::client_of;
 
     #[test]
     fn of_several_tasks_the_oldest_is_taken_up_first() {
@@ -216,28 +213,6 @@ mod tests {
             assert_eq!((left.asked.is_some(), left.has_ended), (asks, has_ended), "{event}");
             assert_eq!(left.after.as_deref(), event["id"].as_str());
         }
-    }
-
-    /// A client of a server that answers each request with what `answer` makes of its first line: a status and a body.
-    fn client_of(answer: impl Fn(&str) -> (&'static str, String) + Send + 'static) -> Client {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.expect("a connection");
-                let mut request = [0; 4096];
-                let read = stream.read(&mut request).unwrap_or_default();
-                let request = String::from_utf8_lossy(&request[..read]);
-                if let Some(line) = request.lines().next() {
-                    let (status, body) = answer(line);
-                    let length = body.len();
-                    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-                    stream.write_all(format!("{head}{body}").as_bytes()).expect("it is read");
-                }
-            }
-        });
-        Client::open(&ServerArgs { url: Some(url), key: Some("dm_x".to_owned()), data: PathBuf::new() })
-            .expect("a client")
     }
 
     /// A client of a server that answers each request with `status`.
