@@ -5,6 +5,7 @@ mod chat;
 mod client;
 mod follow;
 mod followed;
+mod input_lines;
 mod questions;
 mod said;
 mod screen;

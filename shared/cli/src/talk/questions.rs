@@ -9,8 +9,9 @@ use dormouse_ports::{Map, SignalDescriptor};
 use dormouse_tools::mcp::Asker;
 use tokio::sync::{mpsc, oneshot};
 
+use super::input_lines::{InputLines, Typed};
 use super::said::{forms_of, prompt_of, typed_object};
-use super::screen::{InputLines, Screen, Typed};
+use super::screen::Screen;
 use crate::inspect::fields_of;
 
 const TOO_LATE: &str = "  the call waits for it no longer";

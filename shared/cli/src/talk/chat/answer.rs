@@ -11,8 +11,8 @@ use super::elsewhere::asks_nobody;
 use super::{ChatSession, Person};
 use crate::inspect::asked_of;
 use crate::talk::TalkError;
+use crate::talk::input_lines::Typed;
 use crate::talk::said::{fields_of, forms_of, prompt_of};
-use crate::talk::screen::Typed;
 use crate::terminal::plain;
 
 /// Time after which it is looked again whether what is asked still waits for an answer.

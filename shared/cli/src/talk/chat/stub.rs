@@ -9,8 +9,9 @@ use super::{ChatSession, Person};
 use crate::talk::ask::ServerArgs;
 use crate::talk::client::Client;
 use crate::talk::followed::FollowedFile;
+use crate::talk::input_lines::InputLines;
 use crate::talk::questions::TerminalAsker;
-use crate::talk::screen::{InputLines, Screen};
+use crate::talk::screen::Screen;
 
 /// A client of a server that answers each request with what `answer` makes of its first line: a status and a body.
 pub(super) fn client_of(answer: impl Fn(&str) -> (&'static str, String) + Send + 'static) -> Client {

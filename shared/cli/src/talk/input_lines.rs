@@ -1,0 +1,260 @@
+//! The lines that a person types at the terminal, or that a script has written.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::screen::{DIM, PLAIN, Screen};
+use crate::terminal::plain;
+
+/// What a person does at the terminal.
+pub(super) enum Typed {
+    /// A line.
+    Line(String),
+    /// The end of the input: Ctrl-D.
+    End,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// The most lines of a person that wait to be taken.
+const MOST_TYPED: usize = 1024;
+
+/// Time within which the next line of a text comes that is pasted. Nobody types as fast.
+const PASTED: Duration = Duration::from_millis(50);
+
+/// A line, and when it was read.
+struct InputLine {
+    at: Instant,
+    text: String,
+}
+
+/// Lines of the standard input, read beside everything else.
+pub(super) struct InputLines {
+    lines: mpsc::Receiver<io::Result<InputLine>>,
+    /// One that was looked at and is to be taken next.
+    ahead: Option<InputLine>,
+    /// When the line was read that was taken last.
+    taken_at: Instant,
+    /// Closed with the input.
+    open: watch::Receiver<()>,
+    /// True if a person types them. A script's lines are answers in their order, whenever they were written.
+    are_typed: bool,
+}
+
+impl InputLines {
+    pub(super) fn start() -> Self {
+        let are_typed = io::stdin().is_terminal();
+        // What a person types is read at once, so that it is known whether a question was there.
+        let (send, lines) = mpsc::channel(if are_typed { MOST_TYPED } else { 1 });
+        let (input, open) = watch::channel(());
+        std::thread::spawn(move || {
+            let mut stdin = io::stdin().lock();
+            loop {
+                let mut bytes = Vec::new();
+                let (line, is_last) = match stdin.read_until(b'\n', &mut bytes) {
+                    Ok(0) => break,
+                    Ok(_) => (line_of(bytes, are_typed), false),
+                    // A terminal that is gone would say so for ever.
+                    Err(error) => (Err(error), true),
+                };
+                if send.blocking_send(line.map(|text| InputLine { at: Instant::now(), text })).is_err() {
+                    return;
+                }
+                if is_last {
+                    break;
+                }
+            }
+            drop(input);
+        });
+        Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed }
+    }
+
+    /// True if a person types them.
+    pub(super) fn are_typed(&self) -> bool {
+        self.are_typed
+    }
+
+    /// Those of a script that has written all of its `lines`.
+    #[cfg(test)]
+    pub(super) fn written(written: &[&str]) -> Self {
+        let (send, lines) = mpsc::channel(written.len());
+        for text in written {
+            let line = InputLine { at: Instant::now(), text: (*text).to_owned() };
+            send.try_send(Ok(line)).expect("there is room");
+        }
+        let (_, open) = watch::channel(());
+        Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed: false }
+    }
+
+    /// Leaves out what a person has typed before the question was there that is asked now, and says so: it is no answer to what
+    /// nobody has seen.
+    pub(super) fn leave_out_early(&mut self, screen: &Screen) {
+        for line in self.early() {
+            screen.line(&format!("{DIM}  typed before this was asked, and no answer to it: {}{PLAIN}", plain(&line)));
+        }
+    }
+
+    /// The lines that a person has typed and that nobody has taken; they are taken with this.
+    fn early(&mut self) -> Vec<String> {
+        let mut early: Vec<String> = self.ahead.take().map(|line| line.text).into_iter().collect();
+        while self.are_typed
+            && let Ok(Ok(line)) = self.lines.try_recv()
+        {
+            early.push(line.text);
+        }
+        early.retain(|line| !line.trim().is_empty());
+        early
+    }
+
+    /// Waits until a person ends the input. A script ends it when all is written, and means nothing by that.
+    pub(super) async fn ended(&mut self) {
+        if !self.are_typed {
+            std::future::pending::<()>().await;
+        }
+        while self.open.changed().await.is_ok() {}
+    }
+
+    pub(super) async fn next(&mut self) -> io::Result<Typed> {
+        if let Some(line) = self.ahead.take() {
+            return Ok(self.taken(line));
+        }
+        let line = tokio::select! {
+            line = self.lines.recv() => line.transpose()?,
+            interrupted = tokio::signal::ctrl_c() => return interrupted.map(|()| Typed::Interrupted),
+        };
+        Ok(line.map_or(Typed::End, |line| self.taken(line)))
+    }
+
+    /// What a person says next. Lines that come at once are pasted: they are one message, which Enter ends, since the last of them
+    /// often comes with that. Ctrl-C drops them. A command is a line of its own, also among them: a program may type faster.
+    pub(super) async fn message(&mut self, screen: &Screen, is_command: fn(&str) -> bool) -> io::Result<Typed> {
+        let first = match self.next().await? {
+            Typed::Line(line) if !line.trim().is_empty() && !is_command(&line) => line,
+            typed @ (Typed::Line(_) | Typed::End | Typed::Interrupted) => return Ok(typed),
+        };
+        let mut lines = vec![first];
+        while let Some(line) = self.pasted(is_command).await? {
+            lines.push(line);
+        }
+        let is_whole = self.ahead.as_ref().is_some_and(|line| is_command(&line.text));
+        if lines.len() > 1 && !is_whole {
+            screen.prompt(&format!("{} lines; Enter sends them as one message, Ctrl-C drops them > ", lines.len()));
+            match self.next().await? {
+                Typed::Line(last) => lines.push(last),
+                Typed::Interrupted => return Ok(Typed::Line(String::new())),
+                Typed::End => {
+                    screen.line(&format!("the input ended: the {} lines were not sent", lines.len()));
+                    return Ok(Typed::End);
+                }
+            }
+        }
+        Ok(Typed::Line(lines.join("\n")))
+    }
+
+    /// The next line, where it came right behind the one that was taken last, and is no command.
+    async fn pasted(&mut self, is_command: fn(&str) -> bool) -> io::Result<Option<String>> {
+        if !self.are_typed {
+            return Ok(None);
+        }
+        let Ok(Some(line)) = timeout(PASTED, self.lines.recv()).await else { return Ok(None) };
+        let line = line?;
+        if line.at.saturating_duration_since(self.taken_at) < PASTED && !is_command(&line.text) {
+            self.taken_at = line.at;
+            return Ok(Some(line.text));
+        }
+        self.ahead = Some(line);
+        Ok(None)
+    }
+
+    fn taken(&mut self, line: InputLine) -> Typed {
+        self.taken_at = line.at;
+        Typed::Line(line.text)
+    }
+}
+
+/// The line that `bytes` are. A terminal that does not know how long letters are leaves half of one behind when it is taken back:
+/// what a person types is read all the same, and that half is marked.
+fn line_of(mut bytes: Vec<u8>, is_typed: bool) -> io::Result<String> {
+    if bytes.pop_if(|byte| *byte == b'\n').is_some() {
+        bytes.pop_if(|byte| *byte == b'\r');
+    }
+    match String::from_utf8(bytes) {
+        Ok(line) => Ok(line),
+        Err(error) if is_typed => Ok(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Err(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the input is no UTF-8")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_letter_that_a_terminal_left_ends_no_conversation() {
+        let typed = |bytes: &[u8]| line_of(bytes.to_vec(), true).expect("a line");
+        assert_eq!(typed(b"caf\xc3\n"), "caf\u{fffd}");
+        assert_eq!((typed(b"hi\r\n"), typed(b"no end"), typed(b"\n")), ("hi".into(), "no end".into(), String::new()));
+        let refused = line_of(b"caf\xc3\n".to_vec(), false).expect_err("a file may be in another encoding");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn what_was_typed_before_a_question_is_no_answer_to_it_and_what_a_script_wrote_is() {
+        let lines = |are_typed: bool| InputLines { are_typed, ..lines(&[(0, "y"), (1, " "), (2, "also this")]) };
+        let mut typed = lines(true);
+        assert_eq!(typed.early(), ["y", "also this"]);
+        assert!(typed.lines.try_recv().is_err(), "nothing is left to answer with");
+        let mut written = lines(false);
+        assert_eq!(written.early(), [] as [&str; 0]);
+        assert!(matches!(written.lines.try_recv(), Ok(Ok(line)) if line.text == "y"));
+    }
+
+    /// Lines of a person, each read so many milliseconds after the first.
+    fn lines(typed: &[(u64, &str)]) -> InputLines {
+        let (send, lines) = mpsc::channel(8);
+        let began = Instant::now();
+        for (millis, text) in typed {
+            let line = InputLine { at: began + Duration::from_millis(*millis), text: (*text).to_owned() };
+            send.try_send(Ok(line)).expect("there is room");
+        }
+        let (_, open) = watch::channel(());
+        InputLines { lines, ahead: None, taken_at: began, open, are_typed: true }
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_pasted_are_one_message_and_those_that_are_typed_are_several() {
+        let mut lines =
+            lines(&[(0, "one"), (900, "a"), (901, "  b"), (902, "c"), (2_000, "d"), (4_000, ""), (6_000, "last")]);
+        let said = said(&mut lines).await;
+        assert_eq!(said, ["one", "a\n  b\nc\nd", "", "last"], "the last line of a paste comes with Enter");
+        assert!(lines.early().is_empty());
+    }
+
+    /// The messages of a person of whom `lines` come.
+    async fn said(lines: &mut InputLines) -> Vec<String> {
+        let screen = Screen::default();
+        let mut said = Vec::new();
+        while let Typed::Line(line) = lines.message(&screen, |line| line == "/new").await.expect("it is read") {
+            said.push(line);
+        }
+        said
+    }
+
+    #[tokio::test]
+    async fn a_paste_that_the_end_of_the_input_drops_is_told_of() {
+        let screen = Screen::default();
+        let mut lines = lines(&[(0, "a"), (1, "b")]);
+        let typed = lines.message(&screen, |_| false).await.expect("it is read");
+        assert!(matches!(typed, Typed::End));
+        assert!(!screen.prompts(), "a line stands behind the prompt");
+    }
+
+    #[tokio::test]
+    async fn a_command_is_a_line_of_its_own_however_fast_it_comes() {
+        let mut lines = lines(&[(0, "hello"), (1, "/new"), (2, "a"), (3, "b"), (4, "/new")]);
+        assert_eq!(said(&mut lines).await, ["hello", "/new", "a\nb", "/new"]);
+    }
+}
