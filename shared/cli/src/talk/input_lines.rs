@@ -25,6 +25,10 @@ const MOST_TYPED: usize = 1024;
 /// Time within which the next line of a text comes that is pasted. Nobody types as fast.
 const PASTED: Duration = Duration::from_millis(50);
 
+/// Bytes of the longest line that a terminal takes, without its end: what is typed or pasted behind them is dropped before anybody
+/// reads it.
+const LONGEST_TYPED: usize = 4095;
+
 /// A line, and when it was read.
 struct InputLine {
     at: Instant,
@@ -80,13 +84,19 @@ impl InputLines {
     /// Those of a script that has written all of its `lines`.
     #[cfg(test)]
     pub(super) fn written(written: &[&str]) -> Self {
-        let (send, lines) = mpsc::channel(written.len());
+        let (send, lines) = mpsc::channel(written.len().max(1));
         for text in written {
             let line = InputLine { at: Instant::now(), text: (*text).to_owned() };
             send.try_send(Ok(line)).expect("there is room");
         }
         let (_, open) = watch::channel(());
         Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed: false }
+    }
+
+    /// Those of a person at a terminal who types nothing.
+    #[cfg(test)]
+    pub(super) fn silent() -> Self {
+        Self { are_typed: true, ..Self::written(&[]) }
     }
 
     /// Leaves out what a person has typed before the question was there that is asked now, and says so: it is no answer to what
@@ -150,6 +160,14 @@ impl InputLines {
                     return Ok(Typed::End);
                 }
             }
+        }
+        // One that is as long as a line can be may have been longer.
+        if self.are_typed && lines.iter().any(|line| line.len() >= LONGEST_TYPED) {
+            screen.line(&format!(
+                "this was not sent: the terminal drops what stands behind {LONGEST_TYPED} bytes of a line; break it into several lines, \
+                 which are one message when they are pasted together"
+            ));
+            return Ok(Typed::Line(String::new()));
         }
         Ok(Typed::Line(lines.join("\n")))
     }
@@ -250,6 +268,16 @@ mod tests {
         let typed = lines.message(&screen, |_| false).await.expect("it is read");
         assert!(matches!(typed, Typed::End));
         assert!(!screen.prompts(), "a line stands behind the prompt");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_the_terminal_has_cut_is_not_sent() {
+        let longest = "w".repeat(LONGEST_TYPED);
+        let (whole, cut) = (&longest[1..], longest.as_str());
+        let mut lines = lines(&[(0, whole), (900, cut), (1_800, "a"), (1_801, cut), (2_700, ""), (3_600, "b")]);
+        assert_eq!(said(&mut lines).await, [whole, "", "", "b"]);
+        let mut written = InputLines::written(&[cut]);
+        assert_eq!(said(&mut written).await, [cut], "a file has lines of any length");
     }
 
     #[tokio::test]

@@ -43,7 +43,14 @@ impl ChatSession {
             input,
             metadata: Map::new(),
         });
-        let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;
+        let task: Task = match self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await {
+            // One that is too long, for example: a person says it otherwise, and a script has to know.
+            Err(error) if error.is_misfit() && person.lines.are_typed() => {
+                self.screen.line(&format!("this was not taken: {}", plain(&error.to_string())));
+                return Ok(Sent::Ended(TalkOutcome::Fine));
+            }
+            sent => sent?,
+        };
         self.attend(task.envelope.id.as_str(), LeftOff::default(), person).await
     }
 
@@ -189,5 +196,29 @@ impl ChatSession {
         .await?;
         *after = seen;
         Ok(asks.map_or(FollowedTask::Ended(outcome), FollowedTask::Asks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_protocol::resource::MessageInput;
+    use dormouse_protocol::{ErrorCode, ProtocolError};
+
+    use super::*;
+    use crate::talk::chat::stub::{client_of, person_who_types, person_who_writes, session_with};
+
+    #[tokio::test]
+    async fn a_message_that_is_refused_ends_no_conversation_and_a_script() {
+        let refusing = || {
+            session_with(client_of(|_| {
+                let refused = ProtocolError::new(ErrorCode::PayloadTooLarge, "at most 262144 bytes are taken");
+                ("413 Payload Too Large", json!(refused.into_response("req_1")).to_string())
+            }))
+        };
+        let message = || SubmitInput::Message(MessageInput::user("hello"));
+        let sent = refusing().send(message(), &mut person_who_types()).await;
+        assert!(matches!(sent, Ok(Sent::Ended(TalkOutcome::Fine))));
+        let sent = refusing().send(message(), &mut person_who_writes(&["more"])).await;
+        assert!(sent.is_err_and(|error| error.is_misfit()));
     }
 }

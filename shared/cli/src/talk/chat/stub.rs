@@ -40,6 +40,11 @@ pub(super) fn person_who_writes(lines: &[&str]) -> Person {
     Person { lines: InputLines::written(lines), questions }
 }
 
+/// A person at a terminal, who types nothing.
+pub(super) fn person_who_types() -> Person {
+    Person { lines: InputLines::silent(), ..person_who_writes(&[]) }
+}
+
 /// A conversation with an agent behind `client`.
 pub(super) fn session_with(client: Client) -> ChatSession {
     ChatSession {
