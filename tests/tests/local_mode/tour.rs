@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use crate::folder;
-use crate::process::Dormouse;
+use crate::process::{Dormouse, PATIENCE};
 
 const END: &str = "--- end of the answer";
 
@@ -100,7 +101,10 @@ async fn every_line_of_the_tour_does_what_it_says() {
     }
     has(&next(&mut shell), &["event: task.submitted\n", "event: task.started\n"]);
     // How far the task is by now depends on the machine, too.
-    while !shell.paste(r#"api "/v1/tasks/$T""#).contains("AUTH_REQUIRED") {}
+    let began = Instant::now();
+    while !shell.paste(r#"api "/v1/tasks/$T""#).contains("AUTH_REQUIRED") {
+        assert!(began.elapsed() < PATIENCE, "the task does not wait");
+    }
     has(&next(&mut shell), &[r#""object":"message""#, r#""text":"yes""#]);
     has(&next(&mut shell), &[r#""object":"task""#, r#""persona_id":"persona_expense-approval""#]);
     has(&next(&mut shell), &[r#""status":"suspended""#, "May `clerk` call `order`?"]);

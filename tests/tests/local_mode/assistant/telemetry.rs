@@ -70,7 +70,7 @@ async fn calls_of_models_and_tools_have_spans_and_measurements_and_show_content_
             eventually(word, || has("/v1/metrics", word)).await;
         }
         let contents = ["Ebenezer", "Obadiah", "Jedediah"];
-        for content in contents.iter().filter(|_| shows) {
+        for content in contents.into_iter().filter(|_| shows) {
             eventually(content, || has("/v1/traces", content)).await;
         }
         drop(dormouse);

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_local::{ScriptedModel, ScriptedTurn};
+use dormouse_protocol::resource::TaskStatus;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::assistant::world::{command, eventually};
+use crate::assistant::world::{Wire, command, eventually};
 use crate::process::{Dormouse, text};
 
 const MODEL: &str = "scripted-1";
@@ -139,6 +140,19 @@ impl Project {
         let sent = dormouse.command(&all).output().expect("it runs");
         assert!(sent.status.success(), "{sent:?}");
         text(&serde_json::from_slice(&sent.stdout).expect("a task"), "id").to_owned()
+    }
+
+    /// Whether this machine gives commands namespaces of their own, which the server tells in its log where it does not: no
+    /// container has them that was not given the right to.
+    pub(crate) async fn confines(&self, dormouse: &Dormouse) -> bool {
+        let task = self.say(dormouse, &[("Bash", json!({ "command": "true" }))]);
+        Wire::of(dormouse).task(&task, &[TaskStatus::Completed]).await;
+        let is_confined = !dormouse.logged().contains("this machine gives commands of agents no");
+        if !is_confined {
+            // Without an error stream there is no reader.
+            let _ = writeln!(std::io::stderr(), "ignored: this machine gives commands no namespaces");
+        }
+        is_confined
     }
 
     /// Results of the calls of the last message, as the model was shown them last.
