@@ -22,20 +22,31 @@ struct Process {
 
 impl Process {
     /// Starts `command`, made for a free port, and waits until `health` is answered.
-    async fn start(command: impl FnOnce(u16) -> Command, health: &str) -> Self {
+    async fn start(command: impl Fn(u16) -> Command, health: &str) -> Self {
+        let began = Instant::now();
+        let mut process = Self::on_a_free_port(&command);
+        loop {
+            let is_answered = process.client.get(format!("{}{health}", process.url)).send().await.is_ok();
+            let has_ended = process.child.try_wait().expect("it can be asked").is_some();
+            if is_answered && !has_ended {
+                return process;
+            }
+            assert!(began.elapsed() < PATIENCE, "it never answers");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if has_ended {
+                // Another program may have been given the port meanwhile.
+                process = Self::on_a_free_port(&command);
+            }
+        }
+    }
+
+    fn on_a_free_port(command: impl Fn(u16) -> Command) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
         let child = command(port).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let client = Client::builder().timeout(PATIENCE).build().expect("a client");
-        let url = format!("http://127.0.0.1:{port}");
-        let process = Self { child: child.expect("the program starts"), url, client };
-        let began = Instant::now();
-        while process.client.get(format!("{}{health}", process.url)).send().await.is_err() {
-            assert!(began.elapsed() < PATIENCE, "it never answers");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        process
+        Self { child: child.expect("the program starts"), url: format!("http://127.0.0.1:{port}"), client }
     }
 }
 
