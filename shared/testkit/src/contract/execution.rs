@@ -1,4 +1,5 @@
-//! What every execution backend promises. Workspaces are prepared with writes and commands of the backend itself.
+//! What every execution backend promises. Workspaces are prepared with writes and commands of the backend itself, and these
+//! run on the machine of the tests, which look there for what they leave.
 
 use std::sync::Arc;
 use std::time::Duration;
