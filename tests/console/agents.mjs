@@ -22,6 +22,7 @@ async function* slowly() {
   yield piece({ role: "assistant", content: "Once upon a time <b>there was" });
   await new Promise((done) => { goOn = done; });
   yield piece({ content: " a dormouse</b>." });
+  await new Promise((done) => { goOn = done; });
   yield { ...piece({}, "stop"), usage: { prompt_tokens: 10, completion_tokens: 10, total_tokens: 20 } };
 }
 
@@ -123,6 +124,14 @@ export async function hostile() {
     await waits.getByText("Waits for its turn").waitFor();
     await accessible(page, "an agent that writes");
     await picture(page, "writing-wide-light");
+    // Who comes in the midst of it sees what is written from then on.
+    const late = await tab({ server });
+    await late.open(`/console/session/${of}`);
+    await late.getByText("The agent works…").waitFor();
+    await late.live();
+    await rest(500);
+    goOn();
+    await late.getByText("… a dormouse</b>.", { exact: true }).waitFor();
     goOn();
     await page.getByText("Once upon a time <b>there was a dormouse</b>.", { exact: true }).waitFor();
     await page.getByText("The agent writes").waitFor({ state: "detached" });

@@ -214,6 +214,41 @@ export async function states(shipped) {
     equal(asked, [2, 1], "how often it is asked for in 7 seconds, and how often at a time");
   });
 
+  await check("a session is given a name, and found by it among the others", async (tab) => {
+    const of = await session(shipped, "persona_expense-approval");
+    await session(shipped, "persona_purchase");
+    const page = await tab({ server: shipped });
+    await page.open(`/console/session/${of}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    await page.button("Name…").click();
+    await page.getByLabel("What it is called in lists").fill("Chairs <b>of</b> Ada");
+    await accessible(page, "the name of a session");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { level: 1, name: "Chairs <b>of</b> Ada" }).waitFor();
+    await page.button("Name…").click();
+    await page.getByLabel("What it is called in lists").fill("Not this one");
+    await page.button("Leave it as it is").click();
+    equal((await shipped.get(`/v1/sessions/${of}`)).summary, "Chairs <b>of</b> Ada", "its name");
+    await page.open("/console/sessions");
+    await page.locator(".longlist a").nth(1).waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("chairs <b>");
+    await page.getByText(/^1 of \d+$/).waitFor();
+    equal(await page.locator(".longlist a .line").allInnerTexts(), ["Chairs <b>of</b> Ada"], "what is found");
+    // It goes on to be found, and to be written, while the list is asked for again.
+    const asked = page.waitForResponse((response) => response.url().includes("/v1/sessions?limit=200"));
+    await session(shipped, "persona_purchase");
+    await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+    await asked;
+    await page.keyboard.type("of");
+    await until("nothing else is found", async () => (await page.locator(".longlist a").allInnerTexts()).length === 1 && await page.getByLabel("Find in sessions").inputValue() === "chairs <b>of");
+    await accessible(page, "sessions, narrowed down");
+    await picture(page, "sessions-found-wide-light");
+    await page.locator(".longlist a").click();
+    await page.goBack();
+    await page.getByText(/^1 of \d+$/).waitFor();
+  });
+
   await check("sleep is drawn to scale", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/inbox");

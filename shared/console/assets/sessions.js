@@ -4,23 +4,40 @@ import { brief, empty, folded, h, keep, put, redraw, say, told, tree, trouble, w
 import { at, chance } from "./api.js";
 import { LongList } from "./list.js";
 import { confirmed } from "./pause.js";
-import { lasting, mark, named, personaOf, short, size, time } from "./words.js";
+import { count, lasting, mark, named, personaOf, short, size, statusWord, time } from "./words.js";
 
 export function sessionsView(app) {
   const node = h("main", { class: "page", tabindex: "0" }, waiting("Fetching the sessions…"));
   const list = new LongList({
     name: "Sessions", height: () => 62, key: (one) => one.id,
-    draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, brief(one.summary ?? named(one.persona_id), 120)), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
+    draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, brief(title(one), 120)), h("span", { class: "under" }, "begun ", time(one.created_at), one.updated_at > one.created_at && [" · changed ", time(one.updated_at)], h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
   });
   let items = []; let left = false; let whole = false; let timer = null; let isBusy = false; let isOld = false; let fails = 0;
+  const shown = app.sessionsFilter ??= { text: "" };
+  const title = (one) => one.summary ?? named(one.persona_id);
+  const search = h("input", { type: "search", value: shown.text, placeholder: "Find   /", "aria-label": "Find in sessions", oninput: () => { shown.text = search.value; set(); } });
+  const counted = h("span", { class: "quiet", role: "status" });
+  const set = () => {
+    const text = shown.text.trim().toLowerCase();
+    const found = text ? items.filter((one) => `${title(one)} ${one.id} ${statusWord(one.state)} ${one.created_at}`.toLowerCase().includes(text)) : items;
+    list.set(found);
+    put(counted, text ? `${count(found.length)} of ${count(items.length)}` : count(items.length));
+  };
+  const box = h("div", { class: "fill" }, list.box);
+  let head = null;
   const draw = () => {
     if (left) return;
     if (items.length === 0 && whole) {
+      head = null;
       put(node, h("h1", {}, "Sessions"), empty("No session yet", h("p", {}, "A session is a conversation with an agent, with everything that it did. Begin one; it is kept, and goes on on any machine."), begin(app)));
       return;
     }
-    put(node, h("div", { class: "head" }, h("h1", {}, "Sessions"), begin(app)), h("div", { class: "fill" }, list.box));
-    list.set(items);
+    // Whoever writes there goes on to write.
+    if (!head) {
+      head = h("div", { class: "head" }, h("h1", {}, "Sessions"), h("form", { class: "find", role: "search", onsubmit: (event) => event.preventDefault() }, search, counted), begin(app));
+      put(node, head, box);
+    }
+    set();
   };
   const load = async () => {
     if (isBusy) { isOld = true; return; }
@@ -41,7 +58,7 @@ export function sessionsView(app) {
       fails = 0;
     } catch (error) {
       fails += 1;
-      if (!left && items.length === 0) put(node, h("h1", {}, "Sessions"), trouble(error, load));
+      if (!left && items.length === 0) { head = null; put(node, h("h1", {}, "Sessions"), trouble(error, load)); }
       else if (!left) { isOld = true; if (fails === 1) say(`${error.title}. ${error.message}`, true); }
     }
     isBusy = false;
@@ -55,7 +72,7 @@ export function sessionsView(app) {
   };
   const stop = app.live.on((event) => { if (/^(session|task)\.|^x-/.test(event.event)) later(); });
   load();
-  return { title: "Sessions", node, list, keys: { j: () => list.step(1), k: () => list.step(-1) }, leave: () => { left = true; stop(); clearTimeout(timer); list.watch.disconnect(); } };
+  return { title: "Sessions", node, list, keys: { j: () => list.step(1), k: () => list.step(-1), "/": () => search.focus() }, leave: () => { left = true; stop(); clearTimeout(timer); list.watch.disconnect(); } };
 }
 
 /** Begins a session with an agent. */
@@ -82,6 +99,17 @@ function chosen(personas, workspaces) {
     const box = h("dialog", { "aria-labelledby": "with" }, h("form", { method: "dialog" }, h("h2", { id: "with" }, "New session"), h("label", { class: "field", for: "persona" }, "Agent"), persona, h("label", { class: "field", for: "workspace" }, "Workspace"), workspace, h("div", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Begin"), h("button", { value: "no" }, "Not now"))));
     document.body.append(box);
     box.addEventListener("close", () => { box.remove(); decided(box.returnValue === "yes" ? { persona: persona.value, workspace: workspace.value } : null); });
+    box.showModal();
+  });
+}
+
+/** Asks for a line of text; gives it, or null. */
+function lineFor(title, words, value) {
+  return new Promise((decided) => {
+    const input = h("input", { id: "line", type: "text", maxlength: "200", value });
+    const box = h("dialog", { "aria-labelledby": "ask" }, h("form", { method: "dialog" }, h("h2", { id: "ask" }, title), h("label", { class: "field", for: "line" }, words), input, h("div", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Keep"), h("button", { type: "button", onclick: () => box.close("no") }, "Leave it as it is"))));
+    document.body.append(box);
+    box.addEventListener("close", () => { box.remove(); decided(box.returnValue === "yes" ? input.value.trim() : null); });
     box.showModal();
   });
 }
@@ -127,7 +155,7 @@ function stepOf(event) {
 }
 
 export function sessionView(app, id) {
-  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
+  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Name…", "Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
   const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
   // What was begun to be written stays for who comes back from another view.
   const drafts = app.drafts ??= new Map();
@@ -165,9 +193,10 @@ export function sessionView(app, id) {
   const write = (event) => {
     if (event.event === "agent.message" || /^task\.(completed|failed|canceled)$/.test(event.event)) writing = null;
     if (event.event !== "message.delta" || left) return;
-    const text = event.from === 0 ? "" : writing?.task_id === event.task_id && [...writing.text].length === event.from ? writing.text : null;
-    writing = text === null ? null : { ...event, text: text + event.text };
-    if (!writing) return;
+    // Who comes in the midst of it is shown what is written from then on.
+    const isSame = event.from > 0 && writing?.task_id === event.task_id && writing.step === event.step;
+    const before = event.from === 0 ? "" : isSame ? `${writing.text}${writing.to === event.from ? "" : " … "}` : "… ";
+    writing = { ...event, text: before + event.text, to: event.from + [...event.text].length };
     put(draft, h("p", { class: "who working" }, "The agent writes"), told(writing.text, { tag: "p", name: "text", limit: 20000 }));
     if (draft.isConnected) { if (isAtEnd()) talk.scrollTop = talk.scrollHeight; } else draw();
   };
@@ -177,7 +206,12 @@ export function sessionView(app, id) {
     if (running) { again = true; return; }
     running = true;
     try {
-      [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => []), readEvents()]);
+      const reading = readEvents();
+      reading.catch(() => { /* told below */ });
+      [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => [])]);
+      // What was said is there before all that was done for it, where that is long.
+      if (!talk.kept && await Promise.race([reading, new Promise((done) => setTimeout(done, 700, "slow"))]) === "slow" && !left) draw();
+      await reading;
       await ofOthers([...events.values()]);
       if (!left) { draw(); unfollow ??= app.follow(id, after, write); }
       fails = 0;
@@ -198,10 +232,19 @@ export function sessionView(app, id) {
       if (go) app.go(go(made)); else load();
     } catch (error) { say(`${error.title}. ${error.message}`, true); }
   };
+  const name = async () => {
+    const given = await lineFor("Name this session", "What it is called in lists", session.summary ?? "");
+    if (given === null) return;
+    try {
+      await app.client.ask("PATCH", `/v1/sessions/${at(id)}`, { body: { summary: given || null } });
+      load();
+    } catch (error) { say(`${error.title}. ${error.message}`, true); }
+  };
   const draw = () => {
     const isOpen = !["CLOSED", "FAILED"].includes(session.state);
     const title = session.summary ?? named(personaOf(session, tasks));
     redraw(head, JSON.stringify([title, session.state, messages.length > 0]), () => [h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), session.parent_session_id && [" ", h("a", { class: "back always", href: `/console/session/${at(session.parent_session_id)}` }, "‹ The session that it comes from")], h("h1", {}, told(title, { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
+      h("button", { type: "button", class: "quiet", onclick: name }, "Name…"),
       h("button", { type: "button", class: "quiet", onclick: () => act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`) }, "Fork"),
       isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off") !== null) act(`/v1/sessions/${at(id)}/truncate`, { keep_first: messages.length - 1 }, "The last turn is cut off."); } }, "Cut last turn"),
       isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close"))]);
