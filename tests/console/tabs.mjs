@@ -53,4 +53,20 @@ export async function tabs(shipped) {
     await page.getByRole("link", { name: /while nobody looked/ }).waitFor();
     holds(cursors.at(-1) && cursors.at(-1) !== cursors[0], `it begins behind what there is: ${cursors}`);
   });
+
+  await check("what waits stands in the title, within a minute also where nobody looks at the tab", async (tab) => {
+    const page = await hideable(await tab({ server: shipped }));
+    await page.clock.install();
+    await page.open("/console/catalog");
+    await page.live();
+    const waits = async () => Number((await page.title()).match(/^\((\d+)\) Catalog · Dormouse$/)?.[1] ?? 0);
+    const all = async () => (await shipped.get("/v1/x-pauses?asks=person&limit=1000")).data.length;
+    const before = await all();
+    await until("the title tells how many wait", async () => await waits() === before);
+    await page.hide(true);
+    const of = await session(shipped, "persona_expense-approval");
+    await task(shipped, of, { employee: "Tess", amount_cents: 66600, purpose: "in the title" });
+    await page.clock.fastForward(70 * 1000);
+    await until("the title tells of one more", async () => await waits() === before + 1);
+  });
 }

@@ -19,7 +19,9 @@ export class Pauses {
     // Runs that are no tasks tell of nothing: they are asked for, the less often the more there are.
     this.timer = setInterval(() => {
       const rest = this.byId.size < 200 ? 20000 : this.byId.size < 3000 ? 60000 : 300000;
-      if (!document.hidden && this.listeners.size > 0 && Date.now() - this.loadedAt >= rest) this.load();
+      // A tab that nobody looks at hears no events: it tells in its title what waits for a person, within a minute or later.
+      const isWanted = document.hidden ? query.includes("person") : this.listeners.size > 0;
+      if (isWanted && Date.now() - this.loadedAt >= (document.hidden ? Math.max(rest, 60000) : rest)) this.load();
     }, 5000);
     document.addEventListener("visibilitychange", this.seen = () => { if (!document.hidden && this.listeners.size > 0 && this.state === "whole") this.load(); });
   }

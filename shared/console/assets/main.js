@@ -142,6 +142,7 @@ class App {
     const waits = this.person().byId.size;
     badge.hidden = waits === 0;
     put(badge, waits > 999 ? "999+" : String(waits), h("span", { class: "sr" }, " wait"));
+    if (this.view) this.titled();
   }
 
   go(path) { history.pushState(null, "", path); this.route(); }
@@ -164,7 +165,12 @@ class App {
     if (document.activeElement === document.body || !document.activeElement) this.content.focus({ preventScroll: true });
   }
 
-  titled() { document.title = `${this.view.title} · Dormouse`; }
+  /** What waits stands in the title too: it is read on the tab when nobody looks at the page. */
+  titled() {
+    const waits = this.person().byId.size;
+    const title = `${waits > 0 ? `(${waits > 999 ? "999+" : waits}) ` : ""}${this.view.title} · Dormouse`;
+    if (document.title !== title) document.title = title;
+  }
 
   click(event) {
     const link = event.target.closest?.("a[href^='/console']");
