@@ -544,7 +544,8 @@ await check("hostile content is text, everywhere", async (tab) => {
   const { invocation_id: id } = await expense(shipped, `${HOSTILE} hostile`, { employee: HOSTILE });
   const of = await session(clerk, (await clerk.get("/v1/personas")).data[0].id);
   const call = await task(clerk, of, said(`a letter ${long}`));
-  await task(clerk, of, said(HOSTILE)).catch(() => {});
+  // It may wait for the one before it.
+  await task(clerk, of, said(HOSTILE), 20000).catch(() => {});
   await clerk.ask("PATCH", `/v1/sessions/${of}`, { summary: HOSTILE });
   const pages = [[shipped, `/console/inbox/${id}`], [shipped, `/console/asleep/${id}`], [clerk, `/console/inbox/${call}`], [clerk, `/console/run/${call}`], [clerk, `/console/session/${of}`], [clerk, "/console/sessions"]];
   for (const [server, to] of pages) {

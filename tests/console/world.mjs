@@ -219,9 +219,9 @@ export async function session(server, persona) {
 }
 
 /** A task that sleeps: its id. */
-export async function task(server, of, input) {
+export async function task(server, of, input, most) {
   const made = await server.post(`/v1/sessions/${of}/tasks`, { input });
-  await until("the task sleeps or ends", async () => !["SUBMITTED", "WORKING"].includes((await server.get(`/v1/tasks/${made.id}`)).status));
+  await until("the task sleeps or ends", async () => !["SUBMITTED", "WORKING"].includes((await server.get(`/v1/tasks/${made.id}`)).status), most);
   return made.id;
 }
 
