@@ -1,7 +1,7 @@
 // Answers to what asks for several things at once, changes under the eyes of who answers, and what is lost on the way.
 
 import { fileURLToPath } from "node:url";
-import { accessible, check, equal, holds, picture } from "./browser.mjs";
+import { PHONE, accessible, check, equal, holds, picture } from "./browser.mjs";
 import { assistant, rest, said, session, task, until } from "./world.mjs";
 
 /** Calls for two letters in one step, and a tool that asks. */
@@ -130,6 +130,12 @@ export async function answers(shipped) {
     const heard = JSON.stringify(server.heard.at(-1).messages.at(-1).content);
     for (const one of ["color", "b", "sure", "false", "17", "windows", "2026-12-24", "2.5"]) holds(heard.includes(one), `the tool was told ${one}: ${heard}`);
     const other = await task(server, of, said("Please paint it again"));
+    const phone = await tab({ server, size: PHONE });
+    await phone.open(`/console/inbox/${other}`);
+    await phone.button("Decline").waitFor();
+    await picture(phone, "form-phone-light");
+    const isSeen = (page) => page.locator(".question h1").evaluate((title) => { const box = title.getBoundingClientRect(); return title.contains(document.elementFromPoint(box.x + 10, box.y + 5)); });
+    holds(await isSeen(phone), "on a phone the form does not cover what is asked");
     await page.open(`/console/inbox/${other}`);
     await page.button("Decline").click();
     await page.locator(".outcome.good").waitFor();

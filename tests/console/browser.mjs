@@ -53,8 +53,8 @@ export function summary() {
 }
 
 /** A page that is signed in with `key`, in a context of its own or in that of another page. */
-async function tab({ server, base = server?.base, key = server?.key, size = WIDE, dark = false, beside = null, expects = [], also = [] } = {}, open) {
-  const context = beside ? beside.context() : await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce" });
+async function tab({ server, base = server?.base, key = server?.key, size = WIDE, dark = false, beside = null, expects = [], also = [], locale = "en-GB" } = {}, open) {
+  const context = beside ? beside.context() : await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", locale, timezoneId: "UTC", reducedMotion: "reduce" });
   const page = await context.newPage();
   page.setDefaultTimeout(120000);
   open.push(page);

@@ -46,8 +46,11 @@ await check("a key signs in, a wrong one does not, a revoked one is shown the do
   await page.getByLabel("API key").fill("dm_0000000000000000_wrong");
   await page.button("Sign in").click();
   await page.sees("This key is not accepted");
+  await page.getByLabel("API key").fill("ключ");
+  await page.button("Sign in").click();
+  await page.sees("This is no key");
   const made = JSON.parse(await shipped.command("keys", "create", "--actor", "grace", "--all-scopes", "--scope", "operations:read", "--scope", "operations:write", "--never-expires", "--json"));
-  await page.getByLabel("API key").fill(made.key);
+  await page.getByLabel("API key").fill(`Authorization: Bearer \u201c${made.key}\u201d`);
   await page.button("Sign in").click();
   await page.live();
   await shipped.command("keys", "revoke", made.id);

@@ -214,6 +214,18 @@ export async function states(shipped) {
     equal(asked, [2, 1], "how often it is asked for in 7 seconds, and how often at a time");
   });
 
+  await check("dates in a script from right to left are read as they are", async (tab) => {
+    const of = await session(shipped, "persona_expense-approval");
+    const id = await task(shipped, of, { employee: "Amal", amount_cents: 55500, purpose: "dates" });
+    const page = await tab({ server: shipped, locale: "ar-EG" });
+    for (const to of [`/console/inbox/${id}`, `/console/run/${id}`, "/console/inbox"]) {
+      await page.open(to);
+      await page.locator("time").first().waitFor();
+      const marks = await page.evaluate(() => [...new Set([...document.querySelectorAll("#content *")].flatMap((one) => [one.title ?? "", one.childElementCount === 0 ? one.textContent : ""]).filter((text) => String(text).includes("U+20")))]);
+      equal(marks, [], `${to}: marks of direction that are shown`);
+    }
+  });
+
   await check("a session is given a name, and found by it among the others", async (tab) => {
     const of = await session(shipped, "persona_expense-approval");
     await session(shipped, "persona_purchase");

@@ -1,7 +1,7 @@
 // Many tabs, and what one that nobody looks at does not do.
 
 import { check, equal, holds } from "./browser.mjs";
-import { session, task, until } from "./world.mjs";
+import { cable, session, task, until } from "./world.mjs";
 
 /** A tab that can be hidden and seen again, which a headless browser does not do by itself. */
 async function hideable(page) {
@@ -68,5 +68,18 @@ export async function tabs(shipped) {
     await task(shipped, of, { employee: "Tess", amount_cents: 66600, purpose: "in the title" });
     await page.clock.fastForward(70 * 1000);
     await until("the title tells of one more", async () => await waits() === before + 1);
+  });
+
+  await check("a view that was opened while the server was away is there when it is back", async (tab) => {
+    const wire = await cable(shipped.base);
+    const page = await tab({ server: shipped, base: wire.base, expects: [0] });
+    await page.open("/console/inbox");
+    await page.live();
+    wire.cut();
+    await page.getByText("Offline: trying again").waitFor();
+    await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Catalog" }).click();
+    await page.sees("The server does not answer");
+    wire.join();
+    await page.getByRole("heading", { name: "Agents", exact: true }).waitFor();
   });
 }

@@ -202,6 +202,8 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     }));
     if (content) bar.append(button("Decline", "danger", "d", (made) => send({ payload: { decision: "decline" } }, made)));
   }
+  // So short that it may stay in sight on a phone, beside what is asked.
+  if (yesNo || decisions.length > 0) form.classList.add("short");
   form.append(bar, line);
   form.addEventListener("submit", (event) => event.preventDefault());
   return form;

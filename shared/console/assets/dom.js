@@ -161,7 +161,7 @@ export function trouble(error, retry) {
     h("p", {}, h("strong", {}, error.title ?? "That did not work")),
     told(error.message ?? String(error), { tag: "p", limit: 600 }),
     error.requestId && h("p", { class: "quiet small" }, "Request ", h("code", {}, error.requestId)),
-    retry && h("button", { type: "button", onclick: retry }, "Try again"));
+    retry && h("button", { type: "button", onclick: retry, "data-away": error.status === 0 }, "Try again"));
 }
 
 /** Lines to paste, with a button that copies them. */

@@ -74,6 +74,8 @@ class App {
     if (this.isOut) return;
     this.frame();
     this.live.run();
+    // What could not be had because the server was away is asked for again when it is back.
+    this.live.on((event) => { if (event.event === "x-resumed") for (const again of this.content.querySelectorAll("button[data-away]")) again.click(); });
     this.renewed = renewing((token) => { this.client.key = token; keepKey(token); });
     addEventListener("popstate", this.moved = () => this.route(true));
     addEventListener("online", this.online = () => this.live.hurry());

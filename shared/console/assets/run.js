@@ -6,7 +6,7 @@ import { at, isTask } from "./api.js";
 import { timePicture } from "./pictures.js";
 import { confirmed, pauseView, standing } from "./pause.js";
 import { partsOf } from "./sessions.js";
-import { count, dollars, lasting, mark, named, short, stamp, time } from "./words.js";
+import { clock, count, dollars, lasting, mark, named, short, stamp, time } from "./words.js";
 
 const ENDED = new Set(["COMPLETED", "FAILED", "CANCELED"]);
 
@@ -86,7 +86,7 @@ export function runView(app, id) {
   const stepRow = (event) => {
     const { payload = {} } = event;
     const what = payload.tool ?? payload.name ?? payload.agent ?? payload.request?.description ?? payload.failure?.message ?? "";
-    return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, new Date(event.created_at).toLocaleTimeString())), h("div", {},
+    return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, clock(event.created_at))), h("div", {},
       h("span", {}, WORDS[event.event] ?? told(event.event, { limit: 60 })), what && [" ", told(String(what), { limit: 200, name: "quiet" })], payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), event.replayed && h("span", { class: "mark off" }, "replayed"),
       payload.parts ? partsOf(payload.parts) : null, event.event === "vendor.dormouse.agent_asked" && payload.invocation_id && h("p", {}, h("a", { href: `/console/run/${at(payload.invocation_id)}` }, "Its run")), Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
   };

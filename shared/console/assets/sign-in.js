@@ -10,6 +10,9 @@ export async function exchange(code) {
   return key;
 }
 
+/** The key that was pasted, without what stood around it: quotation marks, the name of a header, spaces. */
+const bare = (text) => text.trim().replace(/^authorization:\s*/i, "").replace(/^bearer\s+/i, "").replace(/^["'`\u2018\u201c\u00ab]+|["'`\u2019\u201d\u00bb]+$/g, "").trim();
+
 /** The page on which a key is given. `enter(key)` goes on. */
 export function signIn(enter, reason) {
   const notice = h("div", {});
@@ -28,7 +31,9 @@ export function signIn(enter, reason) {
   });
   const form = h("form", { class: "signin", onsubmit: async (event) => {
     event.preventDefault();
-    const key = input.value.trim();
+    const key = bare(input.value);
+    // No header of a request can hold anything else.
+    if (!/^[\x21-\x7e]+$/.test(key)) { put(notice, trouble({ title: "This is no key", message: "A key has no spaces, and no other letters than those of English. Copy it once more, alone and whole." })); input.focus(); return; }
     button.disabled = true;
     put(notice, h("p", { class: "waiting" }, "Looking at the key…"));
     try {

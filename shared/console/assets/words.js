@@ -30,7 +30,11 @@ export const ahead = (instant) => {
 };
 
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-export const stamp = (instant) => FULL.format(new Date(instant));
+/** What the browser writes in a script from right to left has marks of direction within, which are shown as what they are. */
+const unmarked = (text) => text.replace(/[\u061c\u200e\u200f]/g, "");
+export const stamp = (instant) => unmarked(FULL.format(new Date(instant)));
+/** The time of a day. */
+export const clock = (instant) => unmarked(new Date(instant).toLocaleTimeString());
 
 /** A time as people say it, exact on hover; it stays right. */
 export function time(instant, way = "ago") {
@@ -52,7 +56,7 @@ export function size(bytes) {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-export const count = (number) => new Intl.NumberFormat().format(number);
+export const count = (number) => unmarked(new Intl.NumberFormat().format(number));
 
 export const dollars = (amount) => {
   const digits = amount === 0 || amount >= 1 ? 2 : amount >= 0.01 ? 4 : 6;
