@@ -1,5 +1,7 @@
 //! The terminal of a conversation: text that comes in pieces, and what stands between.
 
+use std::env::var_os;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -310,10 +312,16 @@ impl DeltaSink for Screen {
 
 /// `text` as it is for a terminal; without its styles elsewhere.
 fn styled(text: &str) -> String {
-    if io::stdout().is_terminal() {
+    let (no_color, term) = (var_os("NO_COLOR"), var_os("TERM"));
+    if io::stdout().is_terminal() && has_styles(no_color.as_deref(), term.as_deref()) {
         return text.to_owned();
     }
     [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
+}
+
+/// True if a terminal shows styles where these variables are `NO_COLOR` and `TERM`.
+fn has_styles(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none() && term.is_none_or(|term| term != "dumb")
 }
 
 /// `text` with its lines and tabs, which code has, and nothing else that a terminal obeys.
@@ -325,6 +333,13 @@ fn screened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_that_shows_no_styles_is_sent_none() {
+        let xterm = Some(OsStr::new("xterm-256color"));
+        assert!(has_styles(None, xterm) && has_styles(None, None));
+        assert!(!has_styles(Some(OsStr::new("1")), xterm) && !has_styles(None, Some(OsStr::new("dumb"))));
+    }
 
     #[test]
     fn what_comes_from_a_model_moves_no_cursor() {
