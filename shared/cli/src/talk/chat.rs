@@ -181,6 +181,7 @@ async fn converse(
         }
     }
     screen.line("");
+    person.lines.tell_unsent(screen);
     match sent {
         Sent::Ended(_) => {}
         Sent::Left => screen.line("it sleeps, and asks again when this conversation is taken up"),

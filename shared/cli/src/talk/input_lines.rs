@@ -107,6 +107,13 @@ impl InputLines {
         }
     }
 
+    /// Says what a person has typed and nobody has taken, where the conversation ends.
+    pub(super) fn tell_unsent(&mut self, screen: &Screen) {
+        for line in self.early() {
+            screen.line(&format!("{DIM}not sent: {}{PLAIN}", plain(&line)));
+        }
+    }
+
     /// The lines that a person has typed and that nobody has taken; they are taken with this.
     fn early(&mut self) -> Vec<String> {
         let mut early: Vec<String> = self.ahead.take().map(|line| line.text).into_iter().collect();
@@ -278,6 +285,16 @@ mod tests {
         assert_eq!(said(&mut lines).await, [whole, "", "", "b"]);
         let mut written = InputLines::written(&[cut]);
         assert_eq!(said(&mut written).await, [cut], "a file has lines of any length");
+    }
+
+    #[test]
+    fn what_was_typed_beside_a_run_that_is_left_asleep_is_told_of() {
+        let screen = Screen::default();
+        let mut lines = lines(&[(0, "and then ship it")]);
+        screen.prompt("> ");
+        lines.tell_unsent(&screen);
+        assert!(!screen.prompts(), "a line stands behind the prompt");
+        assert!(lines.early().is_empty());
     }
 
     #[tokio::test]
