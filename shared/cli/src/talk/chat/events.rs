@@ -35,6 +35,9 @@ impl ChatSession {
         }
         if event.event == EventKind::TaskFailed {
             self.screen.line(&format!("failed: {}", failure(payload)));
+        } else if event.event == EventKind::TaskCanceled {
+            // By somebody else: a person who stops it here waits for no event.
+            self.screen.line("it was canceled");
         } else if matches!(event.event, EventKind::ToolCompleted | EventKind::ToolFailed | EventKind::ToolDenied) {
             let tool = plain(text("tool"));
             let outcome = event.event.as_str().trim_start_matches("tool.");
@@ -130,7 +133,24 @@ fn failure(payload: &Map) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::talk::chat::stub::{client_of, session_with};
+
+    #[test]
+    fn a_run_that_somebody_else_cancels_ends_with_a_word() {
+        let talk = session_with(client_of(|_| ("404 Not Found", "{}".to_owned())));
+        let event = |kind: &str| {
+            let at = "2026-01-01T00:00:00Z";
+            let event = json!({ "id": "event_1", "object": "event", "created_at": at, "updated_at": at, "metadata": {},
+                "event": kind, "resource": { "object": "task", "id": "task_1" }, "sequence": 1, "payload": {} });
+            serde_json::from_value::<Event>(event).unwrap()
+        };
+        talk.screen.prompt("> ");
+        assert!(talk.show(&event("task.started")).is_none() && talk.screen.prompts(), "nothing is shown");
+        assert!(talk.show(&event("task.canceled")).is_none() && !talk.screen.prompts());
+    }
 
     #[test]
     fn how_far_a_call_is_fits_into_a_line() {

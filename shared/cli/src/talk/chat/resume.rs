@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use dormouse_protocol::resource::Task;
-use dormouse_protocol::{Event, EventKind, Map};
+use dormouse_protocol::{Event, Map};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -119,9 +119,6 @@ impl ChatSession {
         let show = |event: &Value| {
             if let Ok(event) = Event::deserialize(event) {
                 self.show(&event);
-                if event.event == EventKind::TaskCanceled {
-                    self.screen.line("it was canceled");
-                }
             }
         };
         match each_event(&self.client, &task, after, show).await {
