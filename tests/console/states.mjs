@@ -261,6 +261,37 @@ export async function states(shipped) {
     await page.getByText(/^1 of \d+$/).waitFor();
   });
 
+  await check("a run is asked for its new events alone, and once at a time", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const asked = await page.evaluate(async () => {
+      const { runView } = await import("/console/run.js");
+      const rest = (time) => new Promise((done) => setTimeout(done, time));
+      const event = (number) => ({ id: `event_${number}`, event: "span.completed", created_at: new Date(1.7e12 + number).toISOString(), payload: { name: `step ${number}`, duration_ms: 1 } });
+      let there = 450; let now = 0; let most = 0; let hear; const cursors = [];
+      const client = { offers: {}, async get(path) {
+        if (path.startsWith("/v1/x-pauses")) return null;
+        if (!path.includes("/events")) return { id: "task_1", status: "WORKING", session_id: "session_1", created_at: new Date(1.7e12).toISOString(), created_by: "ada" };
+        now += 1; most = Math.max(most, now);
+        await rest(300);
+        now -= 1;
+        const from = Number(path.match(/after_event_id=event_(\d+)/)?.[1] ?? 0);
+        cursors.push(from);
+        const to = Math.min(from + 200, there);
+        return { data: Array.from({ length: to - from }, (_, at) => event(from + at + 1)), page: { has_more: to < there } };
+      } };
+      const view = runView({ client, graphs: async () => [], follow: () => () => {}, live: { on: (listener) => { hear = listener; return () => {}; } } }, "task_1");
+      document.querySelector("#content").append(view.node);
+      await rest(1500);
+      for (let number = 0; number < 12; number += 1) { there += 1; hear({ task_id: "task_1", event: "span.completed" }); await rest(210); }
+      await rest(1200);
+      view.leave();
+      return { steps: view.node.querySelectorAll(".steps > li").length, most, again: cursors.slice(3).filter((from) => from < 450).length };
+    });
+    equal(asked, { steps: 462, most: 1, again: 0 }, "steps that are shown, how many times it is asked at a time, and how often for what is known");
+  });
+
   await check("sleep is drawn to scale", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/inbox");

@@ -44,10 +44,29 @@ export function runView(app, id) {
   const counted = h("h2", {}); const list = h("ol", { class: "steps" }); const proven = h("div", {});
   put(steps, counted, list);
   let left = false; let unfollow = null; let task = null; let events = []; let pause = null; let drawn = "";
+  const readEvents = async () => {
+    for (let page = 0; page < 50; page += 1) {
+      const last = events.at(-1)?.id;
+      const found = await app.client.get(`/v1/tasks/${at(id)}/events?limit=200${last ? `&after_event_id=${encodeURIComponent(last)}` : ""}`);
+      const known = new Set(events.map((event) => event.id));
+      const fresh = found.data.filter((event) => !known.has(event.id));
+      events = [...events, ...fresh];
+      if (!found.page.has_more || fresh.length === 0) return;
+    }
+  };
+  let running = false; let again = false;
+  // One at a time: of two the later one might be told first.
   const load = async () => {
+    if (running) { again = true; return; }
+    running = true;
+    await look();
+    running = false;
+    if (again && !left) { again = false; load(); }
+  };
+  const look = async () => {
     try {
       // All of it at once: what came later would push down what is read already.
-      [task, events, pause] = await Promise.all([app.client.get(`/v1/tasks/${at(id)}`), app.client.all(`/v1/tasks/${at(id)}/events?limit=200`, { most: 50, name: "after_event_id" }), app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null), app.graphs().catch(() => null)]);
+      [task, pause] = await Promise.all([app.client.get(`/v1/tasks/${at(id)}`), app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null), app.graphs().catch(() => null), readEvents()]);
       if (left) return;
       await draw();
       if (!ENDED.has(task.status)) unfollow ??= app.follow(task.session_id, events.at(-1)?.id ?? null);

@@ -160,7 +160,7 @@ export function sessionView(app, id) {
   // What was begun to be written stays for who comes back from another view.
   const drafts = app.drafts ??= new Map();
   const input = h("textarea", { id: "say", rows: "2", placeholder: "Say something to the agent…", "aria-label": "Message", value: drafts.get(id) ?? "" });
-  let unsure = null;
+  let unsure = null; let isSending = false; let isNext = false;
   input.addEventListener("input", () => { drafts.set(id, input.value); unsure = null; });
   const button = h("button", { type: "submit", class: "primary" }, "Send");
   const form = h("form", { class: "say", onsubmit: (event) => { event.preventDefault(); speak(); } }, input, button);
@@ -283,8 +283,10 @@ export function sessionView(app, id) {
   };
   const speak = async () => {
     const text = input.value.trim();
-    if (!text || button.disabled) return;
-    button.disabled = true;
+    if (!text) return;
+    // One after the other: what is sent meanwhile goes out behind it.
+    if (isSending) { isNext = true; return; }
+    isSending = true;
     button.textContent = "Sending…";
     // It may have arrived although no answer came back: the same words are sent again under the same name, and count once.
     const name = unsure?.text === text ? unsure.name : chance();
@@ -298,11 +300,13 @@ export function sessionView(app, id) {
       if (error.status === 0 || error.status >= 500) unsure = { text, name };
       input.value = input.value ? `${text}\n${input.value}` : text;
       drafts.set(id, input.value);
+      isNext = false;
       say(`${error.title}. ${error.message}`, true);
     }
-    button.disabled = false;
     button.textContent = "Send";
-    input.focus();
+    isSending = false;
+    if (document.activeElement === button) input.focus();
+    if (isNext) { isNext = false; speak(); }
   };
   const stop = app.live.on((event) => { if (event.session_id === id || event.event === "x-resumed") { clearTimeout(timer); timer = setTimeout(load, 250); } });
   load();
