@@ -50,7 +50,7 @@ export function ladder(pause) {
   return h("div", { class: "ladder" },
     h("p", { class: "default" }, h("strong", {}, "If nobody answers"), ` until ${stamp(last.at)} (`, time(last.at, "ahead"), `): ${end}.`),
     Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
-    pause.ladder.length > 1 && h("ol", {}, pause.ladder.map((step) => h("li", {}, time(step.at, "ahead"), h("span", { class: "quiet" }, ` ${stamp(step.at)}`), h("br"), ACTION[step.action] ?? step.action, step.to && [": ", told(step.to, { limit: 80 })]))));
+    pause.ladder.length > 1 && h("ol", {}, pause.ladder.map((step) => h("li", {}, time(step.at, step === last ? "ahead" : "step"), h("span", { class: "quiet" }, ` ${stamp(step.at)}`), h("br"), ACTION[step.action] ?? step.action, step.to && [": ", told(step.to, { limit: 80 })]))));
 }
 
 /** The calls that are asked about: tool, arguments, digest. */
@@ -142,9 +142,9 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
   const toolOf = (part) => { const { tool } = plain(plain(pause.request.calls)[part] ?? plain(pause.request.questions)[part]); return typeof tool === "string" ? `: ${beginning(tool, 60)}` : ""; };
   const forWhom = missing.length > 1 && !fixed ? h("select", { onchange: (event) => { state.part = event.target.value; edited?.reset(); content?.reset(); } }, missing.map((one) => h("option", { value: one, selected: one === state.part }, `${one}${toolOf(one)}`))) : null;
   if (forWhom) form.append(h("label", { class: "field" }, "Answer for", forWhom));
-  /** Takes away whom nobody has to answer for any more; false where this answer would be for one of them. */
+  /** Takes away whom nobody has to answer for any more; false where this answer would be for one of them, or others are asked. */
   form.still = (others) => {
-    if (state.part !== null && !others.includes(state.part)) return false;
+    if ((state.part !== null && !others.includes(state.part)) || others.some((one) => !missing.includes(one))) return false;
     for (const option of [...forWhom?.options ?? []]) if (!others.includes(option.value)) option.remove();
     return true;
   };

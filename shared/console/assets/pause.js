@@ -123,7 +123,7 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
   const look = async () => {
     if (left || mine || !shown || shown.status !== "asleep" || document.hidden) return;
     const now = await app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null);
-    if (left || mine || !now || (now.generation === shown.generation && now.status === "asleep" && now.missing.length === shown.missing.length)) return;
+    if (left || mine || !now || (now.generation === shown.generation && now.status === "asleep" && `${now.missing}` === `${shown.missing}`)) return;
     // What stands there already stays: somebody may be about to press it, and for nobody else than before.
     if (now.generation === shown.generation && now.status === "asleep" && node.form?.still(now.missing)) {
       const there = parts(now);
@@ -133,7 +133,7 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
       changed?.(now);
       return;
     }
-    const news = `${now.generation} ${now.status} ${now.missing.length}`;
+    const news = `${now.generation} ${now.status} ${now.missing}`;
     if (node.stale.news === news) return;
     node.stale.news = news;
     for (const button of node.querySelectorAll("form.answer button")) button.disabled = true;

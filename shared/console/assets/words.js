@@ -36,16 +36,19 @@ export const stamp = (instant) => unmarked(FULL.format(new Date(instant)));
 /** The time of a day. */
 export const clock = (instant) => unmarked(new Date(instant).toLocaleTimeString());
 
+/** Of what happens at its time: nothing is overdue. */
+const step = (instant) => (Date.parse(instant) < Date.now() ? ago(instant) : ahead(instant));
+const WAYS = { ago, ahead, stamp, step };
+
 /** A time as people say it, exact on hover; it stays right. */
 export function time(instant, way = "ago") {
   if (!instant || Number.isNaN(Date.parse(instant))) return h("span", {}, "–");
-  const words = { ago, ahead, stamp }[way];
-  return h("time", { datetime: instant, title: stamp(instant), "data-way": way }, words(instant));
+  return h("time", { datetime: instant, title: stamp(instant), "data-way": way }, WAYS[way](instant));
 }
 
 setInterval(() => {
-  for (const one of document.querySelectorAll("time[data-way='ago'],time[data-way='ahead']")) {
-    const words = one.dataset.way === "ago" ? ago(one.dateTime) : ahead(one.dateTime);
+  for (const one of document.querySelectorAll("time[data-way]:not([data-way=stamp])")) {
+    const words = WAYS[one.dataset.way](one.dateTime);
     if (one.textContent !== words) one.textContent = words;
   }
 }, 10000);
