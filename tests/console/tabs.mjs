@@ -50,6 +50,7 @@ export async function tabs(shipped) {
     const before = cursors.length;
     await page.hide(false);
     await until("it is live again", () => cursors.length > before);
+    await page.getByLabel("Find in requests").fill("while nobody looked");
     await page.getByRole("link", { name: /while nobody looked/ }).waitFor();
     holds(cursors.at(-1) && cursors.at(-1) !== cursors[0], `it begins behind what there is: ${cursors}`);
   });
