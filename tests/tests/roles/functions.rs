@@ -336,9 +336,11 @@ state! {
     }
 }
 
-/// `step -> save`: saves its session in the midst of a node, behind a durable step.
+/// `step -> save`: records something and saves its session in the midst of a node, behind a durable step.
 fn saving() -> CompiledGraph {
     let save = |()| async {
+        // What is recorded is written with the session, and only while the run is claimed.
+        record(JournalEntry::new(EntryKind::SpanCompleted).with("name", "saved"))?;
         save_session(&Update::none()).await?;
         Ok(Update::<Saving>::none())
     };

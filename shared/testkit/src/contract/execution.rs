@@ -407,17 +407,17 @@ pub(super) async fn nothing_of_a_command_is_left(backend: BackendUnderTest) {
 pub(super) async fn a_dropped_command_is_ended(backend: BackendUnderTest) {
     let naps = [4715, 4716].map(nap);
     let command = ShellCommand::new(format!("echo $$ > id; sleep {} & sleep {}", naps[0], naps[1]));
+    let can_look = std::path::Path::new("/proc/self/cmdline").exists();
     let waits = async {
-        while backend.read("id", ENOUGH).await.map_or(true, |read| read.bytes.is_empty()) {
+        while backend.read("id", ENOUGH).await.map_or(true, |read| read.bytes.is_empty())
+            || (can_look && naps.iter().any(|nap| alive(nap) == 0))
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
         outcome = backend.run(&command) => panic!("it runs on: {outcome:?}"),
-        () = waits => {
-            let is_seen = alive(&naps[1]) > 0 || !std::path::Path::new("/proc/self/cmdline").exists();
-            assert!(is_seen, "whoever looks finds what runs");
-        }
+        () = waits => {}
     }
     for nap in &naps {
         ends(nap).await;
