@@ -388,15 +388,15 @@ async fn run(
 /// made, nothing could be made any more.
 async fn open_store(folder: &DataFolder) -> Result<EmbeddedDynamoDb, DevError> {
     let place = folder.path();
+    let aside = place.join(UNFINISHED);
+    match fs::remove_dir_all(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        Ok(()) | Err(_) => {}
+    }
     if folder.was_complete() {
         return Ok(EmbeddedDynamoDb::existing(place).await?);
     }
     if store::is_missing(place)? {
-        let aside = place.join(UNFINISHED);
-        match fs::remove_dir_all(&aside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            Ok(()) | Err(_) => {}
-        }
         store::make_private(&aside)?;
         let made = EmbeddedDynamoDb::start(&StoreLocation::Folder(aside.clone())).await?;
         ensure_table(&made.client(), TABLE).await?;
