@@ -292,6 +292,30 @@ export async function states(shipped) {
     equal(asked, { steps: 462, most: 1, again: 0 }, "steps that are shown, how many times it is asked at a time, and how often for what is known");
   });
 
+  await check("events of a run are found behind many of others", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const names = await page.evaluate(async () => {
+      const { runView } = await import("/console/run.js");
+      const event = (number) => ({ id: `event_${number}`, event: "span.completed", created_at: new Date(1.7e12 + number).toISOString(), payload: { name: `step ${number}`, duration_ms: 1 } });
+      const pages = { "": [[1], 2000], event_2000: [[], 4000], event_4000: [[4001], null] };
+      let isDrawn; const drawn = new Promise((done) => { isDrawn = done; });
+      const client = { offers: {}, async get(path) {
+        if (path.startsWith("/v1/x-pauses")) return null;
+        if (!path.includes("/events")) return { id: "task_1", status: "WORKING", session_id: "session_1", created_at: new Date(1.7e12).toISOString(), created_by: "ada" };
+        const [numbers, next] = pages[path.match(/after_event_id=(\w+)/)?.[1] ?? ""];
+        return { data: numbers.map(event), page: { has_more: next !== null, next_cursor: next && `event_${next}` } };
+      } };
+      const view = runView({ client, graphs: async () => [], follow: () => { isDrawn(); return () => {}; }, live: { on: () => () => {} } }, "task_1");
+      document.querySelector("#content").append(view.node);
+      await drawn;
+      view.leave();
+      return [...view.node.querySelectorAll(".steps > li")].map((step) => step.textContent.match(/step \d+/)?.[0]);
+    });
+    equal(names.sort(), ["step 1", "step 4001"], "steps that are shown");
+  });
+
   await check("sleep is drawn to scale", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/inbox");

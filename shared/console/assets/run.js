@@ -44,14 +44,17 @@ export function runView(app, id) {
   const counted = h("h2", {}); const list = h("ol", { class: "steps" }); const proven = h("div", {});
   put(steps, counted, list);
   let left = false; let unfollow = null; let task = null; let events = []; let pause = null; let drawn = "";
+  let after = null;
   const readEvents = async () => {
     for (let page = 0; page < 50; page += 1) {
-      const last = events.at(-1)?.id;
-      const found = await app.client.get(`/v1/tasks/${at(id)}/events?limit=200${last ? `&after_event_id=${encodeURIComponent(last)}` : ""}`);
+      const found = await app.client.get(`/v1/tasks/${at(id)}/events?limit=200${after ? `&after_event_id=${encodeURIComponent(after)}` : ""}`);
       const known = new Set(events.map((event) => event.id));
-      const fresh = found.data.filter((event) => !known.has(event.id));
-      events = [...events, ...fresh];
-      if (!found.page.has_more || fresh.length === 0) return;
+      events = [...events, ...found.data.filter((event) => !known.has(event.id))];
+      // Where many events of other runs lie in between, a page has none of this one and goes on.
+      const next = found.page.next_cursor ?? found.data.at(-1)?.id ?? after;
+      const isOver = !found.page.has_more || next === after;
+      after = next;
+      if (isOver) return;
     }
   };
   let running = false; let again = false;
