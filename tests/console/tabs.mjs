@@ -55,6 +55,28 @@ export async function tabs(shipped) {
     holds(cursors.at(-1) && cursors.at(-1) !== cursors[0], `it begins behind what there is: ${cursors}`);
   });
 
+  await check("a tab that was not looked at for long and is seen while the server is away asks for what there is when it is back", async (tab) => {
+    const page = await hideable(await tab({ server: shipped, expects: [0] }));
+    const cursors = []; let refused = 0;
+    page.on("request", (request) => { if (request.url().endsWith("/v1/events/stream")) cursors.push(request.headers()["last-event-id"] ?? null); });
+    await page.clock.install();
+    await page.open("/console/inbox");
+    await page.live();
+    const of = await session(shipped, "persona_expense-approval");
+    await task(shipped, of, { employee: "Tess", amount_cents: 66600, purpose: "before the lid was closed" });
+    await page.getByLabel("Find in requests").fill("the lid was");
+    await page.getByRole("link", { name: /before the lid was closed/ }).waitFor();
+    await page.hide(true);
+    await page.clock.fastForward(3600 * 1000);
+    await task(shipped, of, { employee: "Tess", amount_cents: 66600, purpose: "while the lid was closed" });
+    const before = cursors.length;
+    await page.route("**/v1/sessions?limit=50", (route) => { refused += 1; return refused < 3 ? route.abort("connectionrefused") : route.continue(); });
+    await page.hide(false);
+    await until("it is live again", () => cursors.length > before);
+    holds(refused > 2 && cursors.slice(before).every(Boolean), `none asks for all that ever happened: ${refused} ${cursors}`);
+    await page.getByRole("link", { name: /while the lid was closed/ }).waitFor();
+  });
+
   await check("what waits stands in the title, within a minute also where nobody looks at the tab", async (tab) => {
     const page = await hideable(await tab({ server: shipped }));
     await page.clock.install();

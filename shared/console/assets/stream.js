@@ -50,13 +50,16 @@ export class Live {
   /** The newest event of the sessions that changed last: what is older is no news. */
   async begin() {
     if (this.session) return;
-    const sessions = await this.client.get("/v1/sessions?limit=50").catch(() => ({ data: [] }));
+    const sessions = await this.client.get("/v1/sessions?limit=50").catch((error) => {
+      // While the server is away nobody knows where the events end: that is asked again.
+      if (error.status >= 400 && error.status < 500 && error.status !== 429) return { data: [] };
+      throw error;
+    });
     const newest = sessions.data.filter((one) => one.last_event_id).sort((a, b) => b.updated_at.localeCompare(a.updated_at))[0];
     this.cursor = newest?.last_event_id ?? null;
   }
 
   async run() {
-    this.begun = this.begin();
     // Browsers have six connections to one server (HTTP/1.1), and all tabs share them: a tab that is not seen holds none.
     const hide = () => { if (document.hidden) this.abort?.abort(); };
     document.addEventListener("visibilitychange", hide);
@@ -68,12 +71,13 @@ export class Live {
       try {
         if (document.hidden && await seen(this) > LONG && !this.ended) this.again();
         // Without a cursor it would be told all that ever happened.
-        await this.begun;
+        this.begun ??= this.begin();
+        await this.begun.catch((error) => { this.begun = null; throw error; });
         if (!document.hidden) await this.once();
       } catch (error) {
         if (this.ended) return;
         if (error.status === 401 || error.status === 403) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
-        if (!document.hidden) this.fails += 1;
+        if (!document.hidden || !this.begun) this.fails += 1;
       }
       if (this.ended) return;
       if (document.hidden) continue;
@@ -87,6 +91,7 @@ export class Live {
   again() {
     if (!this.session) this.cursor = null;
     this.begun = this.begin().then(() => this.emit({ event: "x-resumed" }));
+    this.begun.catch(() => { /* it is begun anew where it is waited for */ });
   }
 
   /** Tries again at once, if it is waiting to. */
