@@ -321,7 +321,7 @@ fn styled(text: &str) -> String {
 
 /// True if a terminal shows styles where these variables are `NO_COLOR` and `TERM`.
 fn has_styles(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
-    no_color.is_none() && term.is_none_or(|term| term != "dumb")
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }
 
 /// `text` with its lines and tabs, which code has, and nothing else that a terminal obeys.
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_terminal_that_shows_no_styles_is_sent_none() {
         let xterm = Some(OsStr::new("xterm-256color"));
-        assert!(has_styles(None, xterm) && has_styles(None, None));
+        assert!(has_styles(None, xterm) && has_styles(None, None) && has_styles(Some(OsStr::new("")), xterm));
         assert!(!has_styles(Some(OsStr::new("1")), xterm) && !has_styles(None, Some(OsStr::new("dumb"))));
     }
 
