@@ -39,7 +39,7 @@ use tokio::time::timeout;
 
 use crate::bus::{LocalBus, PendingDeliveries};
 use crate::dispatcher::{Dispatcher, Functions, InvokeError};
-use crate::end::{asked_to_end, end_at_once};
+use crate::end::EndSignals;
 use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
@@ -351,16 +351,18 @@ async fn run(
             let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization, text: &tour };
             let announced = Announced { tour, tells_tour: options.tour, code: &code };
             let store = store_address.as_deref().map(|address| (address, store_key.as_str()));
+            // Who reads that it is ready may ask it to end at once.
+            let mut signals = EndSignals::listen()?;
             if let Err(error) = announced.print(store, started) {
                 // Whoever has read enough of it, as `head` has, is served all the same.
                 tracing::info!(%error, "nobody reads what is printed at the start");
             }
             tokio::select! {
-                asked = asked_to_end() => asked?,
+                () = signals.asked() => {}
                 lost = folder.lost() => return Err(lost.into()),
             }
             tracing::info!("ending after the running turns; Ctrl-C again ends at once");
-            tokio::spawn(end_at_once());
+            tokio::spawn(signals.end_at_once());
         }
     }
     match timeout(TIME_TO_END, shutdown.end()).await {

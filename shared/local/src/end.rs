@@ -3,13 +3,50 @@
 use std::future::pending;
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Completes when this process is asked to end: by Ctrl-C, by whoever supervises it, or by a terminal that is closed.
-pub(crate) async fn asked_to_end() -> io::Result<()> {
-    tokio::select! {
-        asked = asked() => asked,
-        closed = hung_up() => closed,
+/// The signals by which this process is asked to end, listened to from the moment at which this is made: one that came
+/// before would end the process as it stands, or be lost where whoever started it ignores them.
+pub(crate) struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// None where hangups are ignored.
+    hangup: Option<Signal>,
+}
+
+impl EndSignals {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// When the operating system lets nobody wait for signals.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: hangups()?,
+        })
+    }
+
+    /// Completes when this process is asked to end: by Ctrl-C, by whoever supervises it, or by a terminal that is closed.
+    pub(crate) async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            () = closed(&mut self.hangup) => {}
+        }
+    }
+
+    /// Ends the process when it is asked for once more. A terminal that is closed often says so twice, by the system and by
+    /// the shell, and does not count.
+    pub(crate) async fn end_at_once(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        tracing::warn!(
+            "a second signal ended the process at once; the next start takes over the turns that were running"
+        );
+        std::process::exit(130);
     }
 }
 
@@ -19,41 +56,28 @@ pub(crate) async fn asked_to_end() -> io::Result<()> {
 /// When the operating system lets nobody wait for signals.
 pub async fn left() -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = hangups()?;
     tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        closed = hung_up() => closed,
-    }
-}
-
-/// Ends the process when it is asked for once more.
-pub(crate) async fn end_at_once() {
-    // A terminal that is closed often says so twice, by the system and by the shell.
-    if asked().await.is_ok() {
-        tracing::warn!(
-            "a second signal ended the process at once; the next start takes over the turns that were running"
-        );
-        std::process::exit(130);
-    }
-}
-
-async fn asked() -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        () = closed(&mut hangup) => {}
     }
     Ok(())
 }
 
-/// Completes when the terminal is closed. Who starts this process with `nohup` wants it to go on then.
-async fn hung_up() -> io::Result<()> {
+/// Hangups, where whoever started this process does not have them ignored: with `nohup` it is to go on.
+fn hangups() -> io::Result<Option<Signal>> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !takes_hangups(&status) {
-        return pending().await;
+    takes_hangups(&status).then(|| signal(SignalKind::hangup())).transpose()
+}
+
+/// Completes when the terminal is closed.
+async fn closed(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(hangup) => {
+            hangup.recv().await;
+        }
+        None => pending().await,
     }
-    signal(SignalKind::hangup())?.recv().await;
-    Ok(())
 }
 
 /// True if the process whose `status` this is does not ignore SIGHUP, the first of the signals. Waiting for one would end that.

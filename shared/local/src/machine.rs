@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::dev::{Served, send_spans};
 use crate::dispatcher::{DeliveryResult, Dispatcher, Functions, InvokeError, Job};
-use crate::end::{asked_to_end, end_at_once};
+use crate::end::EndSignals;
 use crate::gate::Gate;
 use crate::gateway::Front;
 use crate::lane::{Lane, Turns};
@@ -137,12 +137,14 @@ pub async fn serve_machine(
     };
     let serving = tokio::spawn(listen::serve(listener, routes, running));
     tracing::info!(%address, role = ?options.role, "ready");
+    // Who reads that it is ready may ask it to end at once.
+    let mut signals = EndSignals::listen()?;
     if let Err(error) = writeln!(io::stdout(), "dormouse is ready at http://{address}") {
         tracing::info!(%error, "nobody reads what is printed at the start");
     }
-    asked_to_end().await?;
+    signals.asked().await;
     tracing::info!("ending after the running turns; a second signal ends at once");
-    tokio::spawn(end_at_once());
+    tokio::spawn(signals.end_at_once());
     tokio::spawn(turn_away(late));
     let by = Instant::now() + options.grace + TIME_TO_TELL;
     match timeout(options.grace, shutdown.end()).await {

@@ -160,7 +160,7 @@ impl Dormouse {
     pub(crate) fn interrupt(&mut self) -> bool {
         let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(asked.expect("kill runs").success());
-        self.child.wait().expect("it ends").success()
+        self.ended()
     }
 
     /// Waits until it has ended by itself. Gives whether it ended well.
@@ -179,7 +179,7 @@ impl Dormouse {
     pub(crate) fn hang_up(&mut self) -> bool {
         let asked = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status();
         assert!(asked.expect("kill runs").success());
-        self.child.wait().expect("it ends").success()
+        self.ended()
     }
 
     /// What it has logged.
