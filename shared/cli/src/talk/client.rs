@@ -162,6 +162,12 @@ pub(crate) struct Pages<'c> {
 }
 
 impl Pages<'_> {
+    /// The same behind `last`, where that is known.
+    pub(crate) fn behind(self, last: Option<&str>) -> Self {
+        let next = last.map(|last| format!("&{}={last}", self.cursor)).unwrap_or_default();
+        Self { next: Some(next), ..self }
+    }
+
     /// The elements of the next page; `None` behind the last one.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Value>>, TalkError> {
         let Some(next) = self.next.take() else { return Ok(None) };

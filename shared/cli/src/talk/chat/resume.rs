@@ -16,9 +16,6 @@ use crate::talk::followed::ShownSoFar;
 use crate::talk::screen::{DIM, PLAIN, ToldSteps};
 use crate::talk::{TalkError, TalkOutcome};
 
-/// The most events of a task that are read at once.
-const PAGE: usize = 200;
-
 /// The conversation that the file `kept` leads back to, unless it is not there any more. Where that cannot be known, the file
 /// has to stay: nothing else leads back.
 pub(super) async fn last_session(client: &Client, kept: &Path) -> Result<Option<String>, TalkError> {
@@ -121,7 +118,7 @@ impl ChatSession {
                 self.show(&event);
             }
         };
-        match each_event(&self.client, &task, after, show).await {
+        match each_event(&self.client, &task, after.as_deref(), show).await {
             // Its events are there no longer.
             Err(error) if !error.is_nowhere() => return Err(error),
             Ok(()) | Err(_) => {}
@@ -136,17 +133,14 @@ impl ChatSession {
 async fn each_event(
     client: &Client,
     id: &str,
-    mut after: Option<String>,
+    after: Option<&str>,
     mut take: impl FnMut(&Value),
 ) -> Result<(), TalkError> {
-    loop {
-        let cursor = after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
-        let page: Value = client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
-        page["data"].as_array().into_iter().flatten().for_each(&mut take);
-        // Where many events of other tasks lie in between, a page has none of this one and goes on.
-        let Some(next) = page["page"]["next_cursor"].as_str() else { return Ok(()) };
-        after = Some(next.to_owned());
+    let mut pages = client.pages(&format!("/v1/tasks/{id}/events"), "after_event_id").behind(after);
+    while let Some(events) = pages.next().await? {
+        events.iter().for_each(&mut take);
     }
+    Ok(())
 }
 
 /// True if the task `id` is in the list `tasks` and has ended.
