@@ -81,7 +81,6 @@ impl Mirror {
     /// The mirror of `workspace` at `path`; a missing one is made, and a damaged one made anew.
     pub(crate) fn open(path: &Path, workspace: &str) -> Result<Self, MirrorError> {
         match Self::made(path, workspace) {
-            Err(MirrorError::Corrupt(_)) if !was_mirror(path) => Err(MirrorError::Foreign(path.to_owned())),
             Err(MirrorError::Corrupt(_)) => {
                 tracing::warn!(path = %path.display(), "the history mirror is damaged and is made anew from the beginning");
                 remove(path)?;
@@ -98,12 +97,10 @@ impl Mirror {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mirror = Self::connected(path, Connection::open_with_flags(path, flags))?;
-        match mirror.header() {
-            Ok((OURS, VERSION)) => Ok(mirror),
-            Ok((OURS, found)) if found > VERSION => Err(MirrorError::Newer { path: path.to_owned(), found }),
-            Err(MirrorError::Corrupt(_)) if !was_mirror(path) => Err(MirrorError::Foreign(path.to_owned())),
-            Err(error) => Err(error),
-            Ok((_, _)) => Err(MirrorError::Foreign(path.to_owned())),
+        match mirror.header()? {
+            (OURS, VERSION) => Ok(mirror),
+            (OURS, found) if found > VERSION => Err(MirrorError::Newer { path: path.to_owned(), found }),
+            (_, _) => Err(MirrorError::Foreign(path.to_owned())),
         }
     }
 
@@ -156,7 +153,7 @@ impl Mirror {
 
     fn check(&self) -> Result<(), MirrorError> {
         let sound: String = self.ask("PRAGMA quick_check(1)")?;
-        if sound == "ok" { Ok(()) } else { Err(MirrorError::Corrupt(self.path.clone())) }
+        if sound == "ok" { Ok(()) } else { Err(damaged(self.path.clone())) }
     }
 
     fn create(&self, workspace: &str) -> Result<(), MirrorError> {
@@ -296,6 +293,11 @@ fn done(change: &Transaction<'_>, last: Option<&str>, now: Timestamp) -> rusqlit
     change.execute(sql, params![last, now.to_string()]).map(drop)
 }
 
+/// What is said of a file that is damaged: a mirror can be made anew, and nothing else is ours to remove.
+fn damaged(path: PathBuf) -> MirrorError {
+    if was_mirror(&path) { MirrorError::Corrupt(path) } else { MirrorError::Foreign(path) }
+}
+
 /// True if what is damaged at `path` was a mirror: its header says so, or it is nothing of SQLite and stands where only
 /// a mirror does. Whatever else somebody names is theirs, and is not removed.
 fn was_mirror(path: &Path) -> bool {
@@ -326,7 +328,7 @@ fn told(path: &Path, error: rusqlite::Error) -> MirrorError {
     let path = path.to_owned();
     let code = error.sqlite_error_code();
     if matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) {
-        return MirrorError::Corrupt(path);
+        return damaged(path);
     }
     match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => MirrorError::Locked(path),
