@@ -81,22 +81,29 @@ impl InputLines {
         self.are_typed
     }
 
-    /// Those of a script that has written all of its `lines`.
+    /// Lines that have come, each read so many milliseconds after the first.
     #[cfg(test)]
-    pub(super) fn written(written: &[&str]) -> Self {
-        let (send, lines) = mpsc::channel(written.len().max(1));
-        for text in written {
-            let line = InputLine { at: Instant::now(), text: (*text).to_owned() };
+    fn that_came<'l>(came: impl IntoIterator<Item = (u64, &'l str)>, are_typed: bool) -> Self {
+        let (send, lines) = mpsc::channel(8);
+        let began = Instant::now();
+        for (millis, text) in came {
+            let line = InputLine { at: began + Duration::from_millis(millis), text: text.to_owned() };
             send.try_send(Ok(line)).expect("there is room");
         }
         let (_, open) = watch::channel(());
-        Self { lines, ahead: None, taken_at: Instant::now(), open, are_typed: false }
+        Self { lines, ahead: None, taken_at: began, open, are_typed }
+    }
+
+    /// Those of a script that has written all of its `lines`.
+    #[cfg(test)]
+    pub(super) fn written(lines: &[&str]) -> Self {
+        Self::that_came(lines.iter().map(|text| (0, *text)), false)
     }
 
     /// Those of a person at a terminal who types nothing.
     #[cfg(test)]
     pub(super) fn silent() -> Self {
-        Self { are_typed: true, ..Self::written(&[]) }
+        Self::that_came([], true)
     }
 
     /// Leaves out what a person has typed before the question was there that is asked now, and says so: it is no answer to what
@@ -239,14 +246,7 @@ mod tests {
 
     /// Lines of a person, each read so many milliseconds after the first.
     fn lines(typed: &[(u64, &str)]) -> InputLines {
-        let (send, lines) = mpsc::channel(8);
-        let began = Instant::now();
-        for (millis, text) in typed {
-            let line = InputLine { at: began + Duration::from_millis(*millis), text: (*text).to_owned() };
-            send.try_send(Ok(line)).expect("there is room");
-        }
-        let (_, open) = watch::channel(());
-        InputLines { lines, ahead: None, taken_at: began, open, are_typed: true }
+        InputLines::that_came(typed.iter().copied(), true)
     }
 
     #[tokio::test]

@@ -28,6 +28,16 @@ pub(super) enum Answered {
     Stopped,
 }
 
+/// What became of fields that were sent.
+enum Given {
+    /// They are the answer. Where they end the run, they are so of its other calls too.
+    Taken { ends: Option<Map> },
+    /// Somebody else has answered, or time has.
+    TooLate,
+    /// They do not fit: a slip at the keyboard.
+    Misfit,
+}
+
 /// What a person says to a question.
 enum Said {
     Fields(Map),
@@ -63,51 +73,51 @@ impl ChatSession {
                     Some(fields) => Some(fields.clone()),
                     None => match self.ask(task, (request, part.as_deref()), person).await? {
                         Said::Fields(fields) => Some(fields),
-                        Said::Elsewhere => None,
+                        Said::Elsewhere => {
+                            // The cursor is behind the prompt.
+                            self.screen.line("\n  it is answered already: by somebody else, or by time");
+                            None
+                        }
                         Said::Left => return Ok(Answered::Left),
                         Said::Stopped => return Ok(Answered::Stopped),
                     },
                 };
-                let is_misfit = match fields {
-                    None => {
-                        // The cursor is behind the prompt.
-                        self.screen.line("\n  it is answered already: by somebody else, or by time");
-                        false
-                    }
-                    Some(fields) => {
-                        let ends = fields.get("decision").and_then(Value::as_str) == Some("stop");
-                        let ends = ends.then(|| fields.clone());
-                        match self.give(task, request, part.as_deref(), fields).await {
-                            Ok(()) => {
-                                end = ends;
-                                break;
-                            }
-                            Err(TalkError::Refused { status: 409, message, .. }) => {
-                                self.screen.line(&format!("  {}", plain(&message)));
-                                false
-                            }
-                            Err(error) if error.is_misfit() => {
-                                end = None;
-                                self.screen.line(&format!("  {}", plain(&error.to_string())));
-                                true
-                            }
-                            Err(error) => return Err(error),
-                        }
-                    }
+                let given = match fields {
+                    Some(fields) => self.given(task, (request, part.as_deref()), fields).await?,
+                    None => Given::TooLate,
                 };
+                if let Given::Taken { ends } = given {
+                    end = ends;
+                    break;
+                }
                 if !self.still_asks(task, request).await? {
                     // What it asks by now comes with its events, and so does its end.
                     self.screen.answered();
                     return Ok(Answered::Done);
                 }
                 // After a slip at the keyboard it is asked again: that ends no conversation.
-                if !is_misfit {
+                if matches!(given, Given::TooLate) {
                     break;
                 }
+                end = None;
             }
         }
         self.screen.answered();
         Ok(Answered::Done)
+    }
+
+    /// Sends what the person says, and shows why it is not taken.
+    async fn given(&self, task: &str, (request, part): (&Map, Option<&str>), fields: Map) -> Result<Given, TalkError> {
+        let ends = fields.get("decision").and_then(Value::as_str) == Some("stop");
+        let ends = ends.then(|| fields.clone());
+        let (message, given) = match self.give(task, request, part, fields).await {
+            Ok(()) => return Ok(Given::Taken { ends }),
+            Err(TalkError::Refused { status: 409, message, .. }) => (message, Given::TooLate),
+            Err(error) if error.is_misfit() => (error.to_string(), Given::Misfit),
+            Err(error) => return Err(error),
+        };
+        self.screen.line(&format!("  {}", plain(&message)));
+        Ok(given)
     }
 
     /// Sends what the person says to the `part` of what was shown of `request`, and to nothing that is asked later.
