@@ -162,15 +162,14 @@ impl Output {
 
 /// The schemas of what an operation takes and answers, where that is JSON. They are apart from its [`Spec`]: a program that
 /// describes nothing has none of what makes them, which is much.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Schemas {
+pub(crate) struct Schemas {
     /// Its body.
-    pub input: Option<SchemaOf>,
+    pub(crate) input: Option<SchemaOf>,
     /// Its answer.
-    pub output: Option<SchemaOf>,
+    pub(crate) output: Option<SchemaOf>,
 }
 
-/// Everything that is known about an operation but its [`Schemas`].
+/// Everything that is known about an operation but the schemas of its body and answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     /// The name that clients generate code by.

@@ -35,17 +35,11 @@ macro_rules! output {
 }
 
 macro_rules! schema {
-    (json $status:literal $type:ty) => {
-        Some(schema_of::<$type> as SchemaOf)
-    };
-    (optional $type:ty) => {
-        Some(schema_of::<$type> as SchemaOf)
-    };
-    (required $type:ty) => {
-        Some(schema_of::<$type> as SchemaOf)
-    };
     ($without:ident) => {
         None
+    };
+    ($of:ident $($status:literal)? $type:ty) => {
+        Some(schema_of::<$type> as SchemaOf)
     };
 }
 
