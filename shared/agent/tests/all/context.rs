@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
-use dormouse::testing::TestBed;
+use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Value, json};
 use dormouse_agent::graph;
 use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
@@ -102,6 +102,17 @@ fn unsaid(model: &Arc<ScriptedModel>) -> TestBed {
     )
 }
 
+/// A run of `model` behind a conversation that is too long for it, which has rested for an hour.
+fn rested(model: &Arc<ScriptedModel>) -> (TestBed, Invocation) {
+    let said = [("user", "x".repeat(8_000)), ("assistant", "x".repeat(8_000)), ("user", "And now?".to_owned())];
+    let messages: Vec<Value> = said.iter().map(|(role, said)| json!({ "role": role, "content": said })).collect();
+    let mut bed = unsaid(model);
+    let run = bed.start("helper", json!({ "messages": messages }));
+    assert!(bed.status(&run).is_asleep(), "it rests");
+    bed.pass(Duration::from_secs(3_600));
+    (bed, run)
+}
+
 #[test]
 fn a_conversation_that_is_refused_as_too_long_goes_on_with_a_summary() {
     let answered = AtomicUsize::new(0);
@@ -186,12 +197,7 @@ fn a_summary_that_cannot_be_had_at_the_moment_is_asked_for_again_where_the_conve
             (false, true) => Err(too_long()),
             (false, false) => Ok(says("done")),
         });
-        let said = [("user", "x".repeat(8_000)), ("assistant", "x".repeat(8_000)), ("user", "And now?".to_owned())];
-        let messages: Vec<Value> = said.iter().map(|(role, said)| json!({ "role": role, "content": said })).collect();
-        let mut bed = unsaid(&model);
-        let run = bed.start("helper", json!({ "messages": messages }));
-        assert!(bed.status(&run).is_asleep(), "it rests");
-        bed.pass(Duration::from_secs(3_600));
+        let (bed, run) = rested(&model);
         let status = bed.status(&run);
         assert_eq!(model.calls(), asked, "{status:?}");
         if busy == 1 {
@@ -397,12 +403,7 @@ fn a_summary_in_the_middle_of_which_the_provider_failed_is_asked_for_again_where
         (false, true) => Err(too_long()),
         (false, false) => Ok(says("done")),
     });
-    let said = [("user", "x".repeat(8_000)), ("assistant", "x".repeat(8_000)), ("user", "And now?".to_owned())];
-    let messages: Vec<Value> = said.iter().map(|(role, said)| json!({ "role": role, "content": said })).collect();
-    let mut bed = unsaid(&model);
-    let run = bed.start("helper", json!({ "messages": messages }));
-    assert!(bed.status(&run).is_asleep(), "it rests");
-    bed.pass(Duration::from_secs(3_600));
+    let (bed, run) = rested(&model);
     let state = bed.status(&run).completed();
     assert_eq!((&state["reason"], &state["compaction"]["summary"]), (&json!("completed"), &json!("it was looked at")));
     assert_eq!(state["usage"]["prompt_tokens"], json!(300), "both summaries and the answer");
