@@ -180,6 +180,7 @@ async fn an_answer_counts_once_and_only_for_the_pause_that_was_seen() {
         (json!({ "generation": 1, "payload": { "amount_cents": 1 } }), "a field that is not asked for"),
         (json!({ "generation": 1 }), "nothing"),
         (json!({ "approved": true }), "no pause"),
+        (json!({ "generation": 1, "approved": true, "part": "ada" }), "a part, where it has none"),
         (json!({ "generation": 1, "approved": true, "extra": 1 }), "an unknown field"),
     ] {
         assert_eq!(world.post(&operator, &path, body).await.0, 400, "{because}");

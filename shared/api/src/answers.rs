@@ -20,7 +20,8 @@
 //! Where the task waits for several answers, the request in its event has them under `expects.parts`, and under
 //! `missing` the parts without an answer. A message then names in its metadata the part that it answers:
 //! `{"in_reply_to": name}`, or the part's signal id. The task goes on with the answer that decides; before that one it
-//! stays as it is.
+//! stays as it is. Where it waits for one answer, a message that names a part was written for something else: it is refused,
+//! unless it names the signal.
 
 use dormouse_ports::{
     AnswerRule, ChildLink, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
@@ -208,9 +209,14 @@ impl Api {
         }
         let paused = record.paused;
         if message.metadata.get(PAUSE).is_some_and(|pause| *pause != paused.generation) {
-            return Err(asks_otherwise(&paused));
+            return Err(asks_otherwise(&paused, "the task waits for something else by now"));
         }
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
+        if part.is_none() && names_another(&paused.descriptor, &message) {
+            let words = "the task waits for one answer by now, and asks no part of that name; leave \
+                `metadata.in_reply_to` out if you answer this";
+            return Err(asks_otherwise(&paused, words));
+        }
         let payload = answer_payload(&paused, kind, &message, &call.actor.name)?;
         if is_of_another(&paused.descriptor, part, &payload) {
             let message =
@@ -257,11 +263,19 @@ impl Api {
     }
 }
 
-/// The refusal of an answer that was written for an earlier pause than `paused`; it says what is asked by now.
-fn asks_otherwise(paused: &PausedInvocation) -> ProtocolError {
+/// The refusal of an answer that was written for an earlier pause than `paused`, in these `words`; it says what is asked by
+/// now.
+fn asks_otherwise(paused: &PausedInvocation, words: &str) -> ProtocolError {
     let question = question_of(&paused.descriptor).map(|text| text.chars().take(LONGEST_QUESTION).collect::<String>());
     let question = question.map(|text| format!(": {text}")).unwrap_or_default();
-    conflict(&format!("the task waits for something else by now{question}")).with_detail(PAUSE, paused.generation)
+    conflict(&format!("{words}{question}")).with_detail(PAUSE, paused.generation)
+}
+
+/// True if the message names what it answers, and that is not the one signal of `descriptor`. The calls of each step of an
+/// agent have the same names, so that one of an earlier step is no name of what is asked about now.
+fn names_another(descriptor: &SignalDescriptor, message: &MessageInput) -> bool {
+    let is_another = |named: &Value| named.as_str().is_none_or(|name| !descriptor.signal_id.is_called(&name.into()));
+    message.metadata.get(IN_REPLY_TO).is_some_and(|named| !named.is_null() && is_another(named))
 }
 
 /// The part of `fan_in` that the message answers.

@@ -139,6 +139,54 @@ pub(crate) async fn answers_at_once(world: &Arc<World>, session: &str) {
     assert_eq!(told.iter().filter(|event| *event == "user.input_submitted").count(), 2, "{told:?}");
 }
 
+/// An agent that asks for each `look` that `model` wants.
+fn looking(model: Arc<ScriptedModel>) -> Agent {
+    let tools = seeing();
+    Agent::new(move |outside| {
+        let matter = "policy: {approval: {external: [look]}}";
+        graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
+    })
+}
+
+#[tokio::test]
+async fn an_answer_for_a_part_of_an_earlier_question_answers_no_later_one() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).len() {
+            0 => calls(&[("c1", "look", json!({ "to": "x" })), ("c2", "look", json!({ "to": "y" }))]),
+            2 => calls(&[("c3", "look", json!({ "to": "z" }))]),
+            _ => answers("done"),
+        })
+    });
+    let (world, session) = replays::world(&[("helper", looking(model))]).await;
+    let path = replays::path_of(&run(&world, &session, "look").await);
+    let messages = format!("{path}/messages");
+    let yes = |of: &Value| {
+        let parts = json!([{"type": "json", "value": {"approved": true}}]);
+        json!({"role": "user", "parts": parts, "metadata": {"in_reply_to": of}})
+    };
+    let confirms = |of: &Value| json!({"kind": "tool_confirmation", "message": yes(of)});
+    for part in ["call-1", "call-2"] {
+        world.post(&messages, confirms(&json!(part))).await;
+    }
+    world.work().await;
+    let asked = world.get(&format!("{path}/permission-requests?status=pending")).await["data"][0].clone();
+    let (signal, pause) = (&asked["request"]["signal_id"], &asked["request"]["pause"]);
+    assert!(asked["request"]["missing"].is_null(), "it asks about one call: {asked}");
+    // The only call of this step has the name of the first one of the step before.
+    for stale in [json!("call-2"), json!("call-1"), json!(format!("{}/call-1", text(signal))), json!(7)] {
+        let refusal = world.refusal(ada(), "POST", &messages, confirms(&stale)).await;
+        assert_eq!((refusal.status(), refusal.code().as_str()), (409, "conflict"), "{stale}: {refusal}");
+        assert_eq!(json!(refusal.into_response("r"))["error"]["details"]["pause"], *pause, "{stale}");
+    }
+    let said = world.post(&format!("{session}/messages"), json!({"message": yes(&json!("call-2"))})).await;
+    assert!(said["task_id"].is_null(), "what is said to the session answers nothing either: {said}");
+    assert!(world.work().await.is_none(), "nothing goes on");
+    assert_eq!(world.get(&path).await["status"], "AUTH_REQUIRED");
+    world.post(&messages, confirms(signal)).await;
+    world.work().await;
+    assert_eq!(world.get(&path).await["status"], "COMPLETED", "the signal names what is asked");
+}
+
 #[tokio::test]
 async fn a_question_about_several_calls_is_denied_where_one_of_them_is() {
     for (first, second, status) in [(false, true, "denied"), (true, false, "denied"), (true, true, "approved")] {
@@ -148,12 +196,7 @@ async fn a_question_about_several_calls_is_denied_where_one_of_them_is() {
                 _ => answers("done"),
             })
         });
-        let tools = seeing();
-        let helper = Agent::new(move |outside| {
-            let matter = "policy: {approval: {external: [look]}}";
-            graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
-        });
-        let (world, session) = replays::world(&[("helper", helper)]).await;
+        let (world, session) = replays::world(&[("helper", looking(model))]).await;
         let task = run(&world, &session, "look").await;
         assert_eq!(task["status"], "AUTH_REQUIRED", "{task:#}");
         let path = format!("{}/permission-requests", replays::path_of(&task));

@@ -75,6 +75,12 @@ impl Extensions {
         if let InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) = record.status {
             return Err(conflict("it has ended: look again"));
         }
+        if answer.part.is_some() && record.paused.fan_in.is_none() {
+            return Err(ProtocolError::invalid(
+                "part",
+                "it waits for one answer, which has no parts: leave `part` out",
+            ));
+        }
         let kind = match answer.approved {
             Some(_) => TaskMessageKind::ToolConfirmation,
             None => TaskMessageKind::Input,
