@@ -121,7 +121,11 @@ await check("approve", async (tab) => {
   const { invocation_id: id } = await expense(shipped, "a chair to approve");
   const page = await tab({ server: shipped });
   await page.open("/console/inbox");
-  await page.getByRole("link", { name: /a chair to approve/ }).click();
+  const entry = page.getByRole("link", { name: /a chair to approve/ });
+  const { due_at: reminder, ends_at: end } = await shipped.get(`/v1/x-pauses/${id}`);
+  holds(reminder < end, "a reminder comes before the end");
+  equal(await entry.locator(".due time").getAttribute("datetime"), end, "what the list says of its time");
+  await entry.click();
   await page.sees(/until \d+ \w+ 2026, .*: it goes on by itself with what stands below/);
   await page.sees("timed_out");
   await page.sees("head of finance");

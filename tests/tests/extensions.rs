@@ -142,7 +142,9 @@ async fn an_operator_sees_all_that_sleeps_and_a_member_the_tasks_of_the_own_tena
     let (_, mine) = world.get(&ours, &format!("/v1/x-pauses/{task}")).await;
     assert_eq!((&mine["status"], &mine["kind"]), (&json!("asleep"), &json!("approval")));
     assert_eq!(mine["remarks"], json!([]), "the doctor speaks to operators");
-    assert_eq!(mine["ladder"].as_array().unwrap().last().unwrap()["sets"]["decision"], "timed_out");
+    let (first, last) = (&mine["ladder"][0], &mine["ladder"][2]);
+    assert_eq!((&first["action"], &last["sets"]["decision"]), (&json!("remind"), &json!("timed_out")));
+    assert_eq!((&mine["due_at"], &mine["ends_at"]), (&first["at"], &last["at"]), "the next step, and the end");
     assert!(mine.get("state").is_none() && !mine.to_string().contains("99900"), "nothing of the state: {mine}");
 }
 

@@ -55,6 +55,9 @@ pub(crate) const IN_REPLY_TO: &str = "in_reply_to";
 /// answers no later one.
 pub(crate) const PAUSE: &str = "pause";
 
+/// Key of a request for the instant at which it ends where nobody answers; null where it waits for as long as it takes.
+const ENDS_AT: &str = "ends_at";
+
 /// Number of commands that a refusal shows at most: it is cut where it is long.
 const COMMANDS: usize = 2;
 
@@ -119,6 +122,8 @@ pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     request.retain(|name, _| !SignalDescriptor::FOR_THE_SERVER.contains(&name.as_str()));
     request.insert("signal_id".to_owned(), paused.descriptor.signal_id.as_str().into());
     request.insert("due_at".to_owned(), json!(paused.wake.due.as_ref().map(|due| due.at)));
+    // What the author calls so stays.
+    request.entry(ENDS_AT).or_insert_with(|| json!(paused.wake.end().map(|end| end.at)));
     request.insert(PAUSE.to_owned(), paused.generation.into());
     request.insert(ASKS_PERSON.to_owned(), asks_person(paused).into());
     if let Some(fan_in) = &paused.fan_in {

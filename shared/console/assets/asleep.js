@@ -10,6 +10,9 @@ import { count, mark, time } from "./words.js";
 
 const why = (one) => one.asks_person ? (one.kind === "approval" ? "a person's approval" : "a person") : { job: "a job", event: "an event", reminder: "a time", rest: "the model", timer: "a time" }[one.kind] ?? one.kind ?? "a signal";
 
+/** True where time had something to do, be it a reminder, and has not done it. */
+const isLate = (one) => Boolean(one.due_at) && Date.parse(one.due_at) < Date.now();
+
 export function asleepView(app, id) {
   const pauses = app.everything();
   const counted = h("p", { class: "counted", role: "status" });
@@ -20,7 +23,7 @@ export function asleepView(app, id) {
     draw: (one) => h("a", { href: `/console/asleep/${at(one.id)}`, class: one.id === open ? "entry open" : "entry", "aria-current": one.id === open ? "true" : null },
       h("span", { class: "line" }, brief(one.graph || "unreadable", 60), h("span", { class: "quiet" }, " waits for ", why(one))),
       h("span", { class: "under" }, one.status !== "asleep" && [mark(one.status), " "], "since ", time(one.since), one.question ? [" · ", ticked(beginning(one.question, 120))] : h("span", { class: "id" }, " · ", one.id.slice(0, 60))),
-      h("span", { class: `due ${one.due_at && Date.parse(one.due_at) < Date.now() ? "soon" : ""}` }, one.due_at ? time(one.due_at, "ahead") : h("span", { class: "quiet" }, "no deadline"))),
+      h("span", { class: isLate(one) ? "due soon" : "due" }, isLate(one) ? time(one.due_at, "ahead") : one.ends_at ? time(one.ends_at, "ahead") : h("span", { class: "quiet" }, "no deadline"))),
   });
   const search = h("input", { type: "search", placeholder: "Find   /", "aria-label": "Find what sleeps", oninput: (event) => { shown.text = event.target.value.toLowerCase(); draw(); } });
   const late = h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => { shown.trouble = event.target.checked; draw(); } }), " overdue or unreadable only");
@@ -29,9 +32,8 @@ export function asleepView(app, id) {
   const node = h("main", { class: "split" }, side, main);
 
   const draw = () => {
-    const now = new Date().toISOString();
     const all = [...pauses.byId.values()];
-    const found = all.filter((one) => (!shown.text || `${one.graph} ${one.question} ${one.id} ${one.kind} ${one.node}`.toLowerCase().includes(shown.text)) && (!shown.trouble || one.status === "unreadable" || (one.due_at && one.due_at < now))).sort((a, b) => a.since.localeCompare(b.since));
+    const found = all.filter((one) => (!shown.text || `${one.graph} ${one.question} ${one.id} ${one.kind} ${one.node}`.toLowerCase().includes(shown.text)) && (!shown.trouble || one.status === "unreadable" || isLate(one))).sort((a, b) => a.since.localeCompare(b.since));
     list.set(found);
     put(counted, pauses.state === "loading" ? `${count(all.length)} so far…` : `${count(found.length)}${found.length === all.length ? "" : ` of ${count(all.length)}`} asleep, oldest first`);
     if (open) return;

@@ -8,7 +8,7 @@ import { arrive, pauseView } from "./pause.js";
 import { count, time } from "./words.js";
 
 const AGES = [["", "any age"], ["3600", "older than 1 hour"], ["86400", "older than 1 day"], ["604800", "older than 1 week"]];
-const bySoonest = (a, b) => (a.due_at ?? "9").localeCompare(b.due_at ?? "9") || a.since.localeCompare(b.since);
+const bySoonest = (a, b) => (a.ends_at ?? "9").localeCompare(b.ends_at ?? "9") || a.since.localeCompare(b.since);
 const byOldest = (a, b) => a.since.localeCompare(b.since);
 
 /** All pauses of a kind: loaded page by page, kept up with events. */
@@ -97,7 +97,7 @@ export function inboxView(app, id) {
     draw: (one) => h("a", { href: `/console/inbox/${at(one.id)}`, class: one.id === open ? "entry tall open" : "entry tall", "aria-current": one.id === open ? "true" : null },
       h("span", { class: "line" }, ticked(one.question ?? one.kind ?? "Waits for an answer")),
       h("span", { class: "under" }, one.risk && [h("span", { class: "mark bad" }, one.risk.slice(0, 12)), " "], brief(one.agent ?? one.graph, 60), " · ", time(one.since), one.missing.length > 0 && ` · ${one.missing.length} to answer`),
-      one.due_at && h("span", { class: `due ${Date.parse(one.due_at) - Date.now() < 3600000 ? "soon" : ""}` }, time(one.due_at, "ahead"))),
+      one.ends_at && h("span", { class: `due ${Date.parse(one.ends_at) - Date.now() < 3600000 ? "soon" : ""}` }, time(one.ends_at, "ahead"))),
   });
   const side = h("section", { class: "side", "aria-label": "Requests" }, heading, filters, counted, list.box);
   const main = h("section", { class: "detail", "aria-label": "The request" });

@@ -22,8 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BusError, Clock, Due, DueAction, Escalation, Event, EventBus, Fetch, InvocationId, Invocations, Map,
-    PausedInvocation, Sign,
+    BusError, Clock, Due, Escalation, Event, EventBus, Fetch, InvocationId, Invocations, Map, PausedInvocation, Sign,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -179,9 +178,4 @@ impl EventBus for NotifyingBus {
         }
         outcomes
     }
-}
-
-/// End of `paused` when no answer comes, and its time.
-fn ending(paused: &PausedInvocation) -> Option<&Due> {
-    paused.wake.later.last().or(paused.wake.due.as_ref()).filter(|due| !matches!(due.action, DueAction::Announce(_)))
 }

@@ -28,6 +28,11 @@ impl WakePlan {
         self.due.as_ref().map_or(0, |due| due.rung)
     }
 
+    /// The action that ends the pause where no signal comes; `None` where it waits for as long as that takes.
+    pub fn end(&self) -> Option<&Due> {
+        self.later.last().or(self.due.as_ref()).filter(|due| !matches!(due.action, DueAction::Announce(_)))
+    }
+
     /// The plan once `due` has been announced; `None` where nothing comes after it.
     pub fn advanced(&self) -> Option<Self> {
         let (next, later) = self.later.split_first()?;

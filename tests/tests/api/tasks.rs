@@ -75,6 +75,7 @@ pub(crate) async fn approval(world: &World, session: &str) {
     let request = &asked["payload"]["request"];
     assert_eq!(request["description"], "Ada asks for EUR 120.00 for a keyboard");
     assert_eq!((request.get("answers"), request["due_at"].is_string()), (None, true));
+    assert!(request["due_at"].as_str() < request["ends_at"].as_str(), "a reminder, and the end: {request}");
 
     let message = world.post(&format!("{path}/messages"), approved("tool_confirmation")).await;
     assert_eq!(world.get(&format!("/v1/messages/{}", text(&message["id"]))).await, message);

@@ -147,11 +147,17 @@ impl<'s> Story<'s> {
         }
         asked_of(request, None).iter().try_for_each(|line| printer.line(&format!("  {line}")))?;
         if request.get("asks_person").is_some_and(|asks| asks == false) {
-            let until = text("due_at").map(|due| format!(", until {due} at most")).unwrap_or_default();
+            let until = end_of(request).map(|end| format!(", until {end} at most")).unwrap_or_default();
             return printer.line(&format!("  no person is asked: it goes on when what it waits for has come{until}"));
         }
         self.show.answering("  ", event, request)
     }
+}
+
+/// The instant at which the wait for `request` ends where nothing comes. Of servers of earlier versions the next step is known
+/// alone.
+pub(super) fn end_of(request: &Map) -> Option<&str> {
+    request.get("ends_at").or_else(|| request.get("due_at"))?.as_str()
 }
 
 /// Lines about the tools that the agent has to do without, of an event about them.
@@ -231,6 +237,18 @@ mod tests {
         let told: Vec<String> = missing_in(missing.as_object().expect("an object")).collect();
         let server = "! the tools of `parcels` are missing: it closed the connection";
         assert_eq!(told, [server, "! `trakc` of the policy is no tool: did you mean `track`?"]);
+    }
+
+    #[test]
+    fn a_wait_lasts_until_its_end_and_not_until_a_reminder() {
+        let (reminder, end) = ("2027-01-01T00:00:00Z", "2027-01-03T00:00:00Z");
+        for (request, told) in [
+            (json!({ "due_at": reminder, "ends_at": end }), Some(end)),
+            (json!({ "due_at": reminder, "ends_at": null }), None),
+            (json!({ "due_at": end }), Some(end)),
+        ] {
+            assert_eq!(end_of(request.as_object().expect("an object")), told, "{request}");
+        }
     }
 
     #[test]

@@ -98,8 +98,10 @@ pub(crate) struct PauseSummary {
     pub(crate) missing: Vec<String>,
     /// Instant at which it fell asleep.
     pub(crate) since: Timestamp,
-    /// Instant at which time does something next.
+    /// Instant at which time does something next: a reminder or another step before the end, or the end.
     pub(crate) due_at: Option<Timestamp>,
+    /// Instant at which it ends where nobody answers; null where it waits for as long as it takes.
+    pub(crate) ends_at: Option<Timestamp>,
 }
 
 impl PauseSummary {
@@ -124,6 +126,7 @@ impl PauseSummary {
             missing: waits_for.flat_map(FanIn::missing).map(str::to_owned).collect(),
             since: paused.suspended_at,
             due_at: paused.wake.due.as_ref().map(|due| due.at),
+            ends_at: paused.wake.end().map(|end| end.at),
         }
     }
 

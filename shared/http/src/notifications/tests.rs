@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Announcement, InvocationRecord, InvocationStatus, InvocationSummary, SignError, SignalDescriptor, StoreError,
-    WakePlan,
+    Announcement, DueAction, InvocationRecord, InvocationStatus, InvocationSummary, SignError, SignalDescriptor,
+    StoreError, WakePlan,
 };
 use dormouse_testkit::{ManualClock, MemoryBus, ScriptedAnswer, ScriptedFetch};
 use serde_json::json;

@@ -3,8 +3,6 @@
 use dormouse_ports::{DueAction, Map, PausedInvocation};
 use serde_json::{Value, json};
 
-use super::ending;
-
 /// The most characters of a description that are sent: the page has all of it.
 const LONGEST: usize = 600;
 
@@ -57,7 +55,7 @@ impl Notice<'_> {
 
     /// What happens when no answer comes.
     pub(super) fn default(&self) -> String {
-        match ending(self.paused).map(|due| (&due.action, due.at)) {
+        match self.paused.wake.end().map(|due| (&due.action, due.at)) {
             Some((DueAction::Resume(fields), at)) if fields.is_empty() => {
                 format!("If nobody answers, it goes on by itself at {at}.")
             }
@@ -109,7 +107,7 @@ impl Notice<'_> {
             "due_at": self.due_at,
             "asked": self.asked(),
             "links": links.collect::<Vec<_>>(),
-            "ends_at": ending(self.paused).map(|due| due.at.to_string()),
+            "ends_at": self.paused.wake.end().map(|due| due.at.to_string()),
             "default": self.default(),
         })
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::ChatSession;
 use crate::inspect::moment;
 use crate::talk::screen::{DIM, PLAIN};
+use crate::talk::show::end_of;
 use crate::terminal::plain;
 
 /// The tool with which agents are asked.
@@ -65,8 +66,8 @@ impl ChatSession {
             self.screen.line(&format!("{DIM}· {waits}{PLAIN}"));
             return;
         }
-        let due = request.get("due_at").and_then(Value::as_str).and_then(|due| due.parse::<Timestamp>().ok());
-        let due = due.map(|due| format!(", and goes on at {} at the latest", moment(due))).unwrap_or_default();
+        let end = end_of(request).and_then(|end| end.parse::<Timestamp>().ok());
+        let due = end.map(|end| format!(", and goes on at {} at the latest", moment(end))).unwrap_or_default();
         self.screen.line(&format!("{DIM}· {waits}{due}{PLAIN}"));
         let address = self.client.address();
         self.screen.line(&format!(
