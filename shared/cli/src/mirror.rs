@@ -3,9 +3,11 @@
 //! The truth is the table of the server. The mirror reads the feed of events behind its cursor, in batches, applies each
 //! batch in one transaction together with the cursor, and is never in the way of a run: it is a client like any other.
 
+mod alone;
 mod database;
 mod tables;
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -140,21 +142,22 @@ pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf, history: FolderH
         let url = address_of(&data).zip(follower_key(&data));
         let server = url.map(|(url, key)| ServerArgs { url: Some(url), key: Some(key), data: data.clone() });
         if let Some(Ok(client)) = server.map(|server| Client::open(&server)) {
-            follow(&client, &into, None, Some(&history)).await;
+            follow(&client, &into, None, Some((&history, data.as_path()))).await;
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Follows for ever, or where it is the `history` of a folder until no server is there. What goes wrong is noted in the
-/// mirror, and tried again; of a command, which has no log, it is told once, and that it goes on.
-async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: Option<&FolderHistory>) {
+/// Follows for ever, or where it is the `history` of a folder until no server is there; that is kept for the server with its state
+/// in the folder beside it, as long as no other server keeps its own there. What goes wrong is noted in the mirror, and tried
+/// again; of a command, which has no log, it is told once, and that it goes on.
+async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: Option<(&FolderHistory, &Path)>) {
     let mut pause = EVERY;
-    let mut open: Option<Mirror> = None;
+    let mut open: Option<OpenMirror> = None;
     let mut is_told = false;
     loop {
         let is_wanted = match history {
-            Some(history) => history.is_mirrored().await,
+            Some((history, _)) => history.is_mirrored().await,
             None => true,
         };
         if !is_wanted {
@@ -162,14 +165,14 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
             tokio::time::sleep(EVERY).await;
             continue;
         }
-        match round(client, into, workspace, &mut open).await {
+        match round(client, (into, history.map(|(_, data)| data)), workspace, &mut open).await {
             Ok(()) => {
                 pause = EVERY;
                 if std::mem::take(&mut is_told) {
                     tell("the mirror goes on");
                 }
-                if let Some(mirror) = &open {
-                    listen(client, mirror, workspace).await;
+                if let Some(open) = &open {
+                    listen(client, &open.mirror, workspace).await;
                 }
             }
             Err(MirrorFailure::Talk(TalkError::Unreachable { .. })) if history.is_some() => return,
@@ -180,7 +183,7 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
                     tell(&format!("the mirror does not go on, and is tried again until Ctrl-C: {message}"));
                 }
                 // Where it cannot be written to either, the log has said so.
-                let _ = open.take().map(|mirror| mirror.note(&plain(&message)));
+                let _ = open.take().map(|open| open.mirror.note(&plain(&message)));
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
@@ -194,17 +197,28 @@ fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "note: {}", plain(text));
 }
 
+/// A mirror that is followed.
+struct OpenMirror {
+    mirror: Mirror,
+    /// The right to keep it, of a server that keeps the history of its folder.
+    _held: Option<File>,
+}
+
+/// Reads what there is into the mirror `into`, for the server with its state in the folder beside it.
 async fn round(
     client: &Client,
-    into: &Path,
+    (into, data): (&Path, Option<&Path>),
     workspace: Option<&str>,
-    open: &mut Option<Mirror>,
+    open: &mut Option<OpenMirror>,
 ) -> Result<(), MirrorFailure> {
-    if open.as_ref().is_none_or(Mirror::is_gone) {
-        *open = Some(Mirror::open(into, workspace.unwrap_or(EVERYTHING))?);
+    if open.as_ref().is_none_or(|open| open.mirror.is_gone()) {
+        // With the mirror its lock may be gone.
+        *open = None;
+        let held = data.map(|data| alone::taken_for(data, into)).transpose()?;
+        *open = Some(OpenMirror { mirror: Mirror::open(into, workspace.unwrap_or(EVERYTHING))?, _held: held });
     }
-    if let Some(mirror) = open {
-        catch_up(client, mirror, workspace).await?;
+    if let Some(open) = open {
+        catch_up(client, &open.mirror, workspace).await?;
     }
     Ok(())
 }

@@ -46,12 +46,25 @@ pub(crate) enum MirrorError {
     Dangling(PathBuf),
     #[error("{} is held by another program: end what works in it; the next attempt goes on where this one was", .0.display())]
     Locked(PathBuf),
+    #[error(
+        "{} is kept by {}, and of two servers each would undo what the other has read: end that one, or keep the history of this one in \
+         a file of its own (`dormouse mirror --data FOLDER --into FILE`)", path.display(), server(holder)
+    )]
+    Followed { path: PathBuf, holder: String },
     #[error("{} belongs to the workspace {found}, not to {asked}: name another file with --into", path.display())]
     Another { path: PathBuf, found: String, asked: String },
     #[error("{} cannot be used: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error("{} cannot be used: {error}", path.display())]
     Sql { path: PathBuf, error: rusqlite::Error },
+}
+
+/// The server that keeps its state in the folder `data`, in words.
+fn server(data: &str) -> String {
+    match data.trim() {
+        "" => "another server".to_owned(),
+        data => format!("the server with the data folder `{data}`"),
+    }
 }
 
 /// Progress of a mirror.

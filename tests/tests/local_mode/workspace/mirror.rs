@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::world::Project;
 use super::{DONE, WORKER};
-use crate::assistant::world::Wire;
+use crate::assistant::world::{Wire, eventually};
 use crate::process::{Dormouse, PATIENCE, program, text};
 
 const MIRROR: &str = ".openharness/data/history.db";
@@ -194,6 +194,27 @@ async fn where_its_last_event_is_gone_it_keeps_what_it_has_and_reads_what_is_lef
     assert!(after["status"] == "idle" && after["begun_again_at"].is_string(), "{after}");
     assert!(once(&dormouse).contains("is gone at the server"));
     assert_eq!(once(&dormouse), "");
+}
+
+/// Each of the two would find a place in the feed there that it does not know, and read all of its own again.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_servers_of_a_folder_one_keeps_its_history_and_the_other_says_so_until_that_has_ended() {
+    let project = Project::of(&[]).await;
+    let first = project.serve();
+    work(&project, &first).await;
+    whole(&project, &first, "it follows").await;
+    let place = tempfile::tempdir().expect("a folder");
+    let second = Dormouse::start_with(place.path(), &["--workspace", &project.folder(), "--no-tour"]);
+    let holder = format!("the server with the data folder `{}`", first.data().display());
+    eventually("the second one says who keeps it", || second.logged().contains(&holder)).await;
+    work(&project, &second).await;
+    work(&project, &first).await;
+    let kept = whole(&project, &first, "the first one goes on").await;
+    assert_eq!((&kept["status"], &kept["begun_again_at"]), (&json!("idle"), &json!(null)), "{kept}");
+    drop(first);
+    let (last, _) = told(&second).await;
+    let is_at_its_end = || state(&project).is_some_and(|now| now["last_event_id"] == json!(last));
+    eventually("the second one keeps it from then on", is_at_its_end).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
