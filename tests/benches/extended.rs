@@ -224,7 +224,7 @@ impl Noise {
 
 /// The clients of the noisy tenant, until the standard input ends.
 async fn be_noisy(kind: &str, url: &str, key: &str) {
-    let client = Client::new();
+    let client = dormouse_tests::client();
     let noise = Noise::default();
     let over = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     let made = async {
@@ -270,7 +270,7 @@ async fn beside_readers() -> (Duration, Duration, usize) {
     let data = folder.path().join("data");
     let process = Process::start(&data, &[]);
     let (mouse, crowd) = (key(&data, "quiet", "mouse"), key(&data, "noisy", "crowd"));
-    let client = Client::new();
+    let client = dormouse_tests::client();
     fill(&process, &client, &crowd).await;
     asks(&process.url, &client, &mouse).await;
     let alone = quiet(&process.url, &client, &mouse).await;
@@ -286,7 +286,7 @@ async fn neighbours() -> (Duration, Duration, [usize; 2]) {
     let data = folder.path().join("data");
     let process = Process::start(&data, &[("DORMOUSE_TENANT_RATE", RATE)]);
     let (mouse, crowd) = (key(&data, "quiet", "mouse"), key(&data, "noisy", "crowd"));
-    let client = Client::new();
+    let client = dormouse_tests::client();
     asks(&process.url, &client, &mouse).await;
     let alone = quiet(&process.url, &client, &mouse).await;
     let askers = noise(ASKERS, &process, &crowd);

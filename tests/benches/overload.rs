@@ -76,7 +76,7 @@ async fn talk(process: &Process, client: &Client, tally: &Tally, number: usize, 
 /// What gets done in a second.
 async fn rate(process: &Process, name: &str, clients: usize, manner: Manner) -> f64 {
     let timeout = if manner == Manner::Impatient { IMPATIENCE } else { Duration::from_secs(60) };
-    let client = Client::builder().timeout(timeout).build().expect("a client");
+    let client = dormouse_tests::client_within(timeout);
     let phase = async |length: Duration| {
         let tally = Arc::new(Tally::default());
         let began = Instant::now();

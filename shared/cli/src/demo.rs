@@ -5,11 +5,14 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use dormouse_agent::workspace::{FileContent, Files, load};
 use dormouse_api::Agents;
-use dormouse_declared::agents;
+use dormouse_declared::{DeclaredPorts, agents};
+use dormouse_fetch::NetworkFetch;
 use dormouse_local::{ScriptedModel, ScriptedTurn};
 use dormouse_ports::tool::{ToolDefinition, ToolSource, ToolSources};
+use dormouse_ports::{Fetch, FetchError, FetchRequest, FetchResponse};
 use dormouse_tools::schemars::{self, JsonSchema};
 use dormouse_tools::{RustTool, RustTools};
 use serde::{Deserialize, Serialize};
@@ -45,10 +48,27 @@ const REAL: [RealModel; 4] = [
 pub(crate) async fn with_demo(served: &Agents) -> io::Result<(Agents, ScriptedModel)> {
     let model = ScriptedModel::start(SCRIPT, Arc::new(answer)).await?;
     let real: Vec<&RealModel> = REAL.iter().filter(|real| is_set(real.variable)).collect();
-    let ports = ports(Arc::new(Stationery), None);
+    let fetch =
+        DemoFetch { script: model.base_url(), here: NetworkFetch::past_proxies(), elsewhere: NetworkFetch::new() };
+    let ports = DeclaredPorts { fetch: Arc::new(fetch), ..ports(Arc::new(Stationery), None) };
     let found = agents(&load(&files(&model.base_url(), &real), &platform()), &ports).await;
     let tour = served.tour().unwrap_or_default().replace(BLANK, &told(&real));
     Ok((served.clone().and(found.agents).with_tour(tour), model))
+}
+
+/// Asks the script past the proxy of the environment, which does not reach it, and all other models as usual.
+struct DemoFetch {
+    script: String,
+    here: NetworkFetch,
+    elsewhere: NetworkFetch,
+}
+
+#[async_trait]
+impl Fetch for DemoFetch {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let asked = if request.url.starts_with(&self.script) { &self.here } else { &self.elsewhere };
+        asked.fetch(request).await
+    }
 }
 
 fn is_set(variable: &str) -> bool {

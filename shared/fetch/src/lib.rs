@@ -46,13 +46,18 @@ pub struct NetworkFetch {
 impl NetworkFetch {
     /// A client with the proxy of the environment.
     pub fn new() -> Self {
-        Self { client: Arc::new(LazyLock::new(|| client(false))), public: false }
+        Self { client: Arc::new(LazyLock::new(|| client(false, without_proxy()?))), public: false }
+    }
+
+    /// A client that uses no proxy: for servers that are started on this machine for it alone, which no proxy reaches.
+    pub fn past_proxies() -> Self {
+        Self { client: Arc::new(LazyLock::new(|| client(false, true))), public: false }
     }
 
     /// A client that reaches addresses of the public internet and no others, no matter what a name resolves to: for
     /// addresses that a model chooses. A proxy of the environment resolves names itself.
     pub fn public() -> Self {
-        Self { client: Arc::new(LazyLock::new(|| client(true))), public: true }
+        Self { client: Arc::new(LazyLock::new(|| client(true, without_proxy()?))), public: true }
     }
 
     fn client(&self) -> Result<&Client, FetchError> {
@@ -72,7 +77,7 @@ impl fmt::Debug for NetworkFetch {
     }
 }
 
-fn client(public: bool) -> Result<Client, String> {
+fn client(public: bool, is_direct: bool) -> Result<Client, String> {
     let client = Client::builder()
         .redirect(Policy::none())
         .connect_timeout(TO_CONNECT)
@@ -80,7 +85,7 @@ fn client(public: bool) -> Result<Client, String> {
         .user_agent("dormouse")
         .dns_resolver(Arc::new(resolve::Resolver { public }))
         .retry(reqwest::retry::never());
-    let client = if without_proxy()? { client.no_proxy() } else { client };
+    let client = if is_direct { client.no_proxy() } else { client };
     client.build().map_err(|error| failure::in_words(&error))
 }
 

@@ -73,7 +73,7 @@ async fn a_request_goes_out_as_it_is_and_the_answer_comes_back() {
     let (address, told, _) = serve(answer, 2).await;
     let url = format!("http://{address}/v1/ask?a=%20b");
     let outbound = FetchRequest::new(Method::Post, url).header("authorization", "Bearer k").json(b"{}".to_vec());
-    let answer = NetworkFetch::new().fetch(outbound).await.expect("an answer");
+    let answer = NetworkFetch::past_proxies().fetch(outbound).await.expect("an answer");
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("7")));
     assert_eq!(text(answer).await, Ok("slow".to_owned()));
     let request = told.await.expect("a request");
@@ -85,14 +85,14 @@ async fn a_request_goes_out_as_it_is_and_the_answer_comes_back() {
 async fn a_redirect_is_an_answer() {
     let answer = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
     let (address, _told, _) = serve(answer, 0).await;
-    let answer = NetworkFetch::new().fetch(get(address)).await.expect("an answer");
+    let answer = NetworkFetch::past_proxies().fetch(get(address)).await.expect("an answer");
     assert_eq!(answer.status, 302);
 }
 
 #[tokio::test]
 async fn what_is_dropped_is_closed() {
     let (address, told, closed) = serve("", 0).await;
-    let fetch = NetworkFetch::new();
+    let fetch = NetworkFetch::past_proxies();
     tokio::select! {
         answer = fetch.fetch(get(address)) => panic!("nobody answers: {answer:?}"),
         request = told => drop(request.expect("a request")),
@@ -115,7 +115,7 @@ async fn a_body_that_breaks_off_is_no_end() {
         request(&mut connection, 0).await;
         connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf").await.expect("half an answer");
     });
-    let answer = NetworkFetch::new().fetch(get(address)).await.expect("a head");
+    let answer = NetworkFetch::past_proxies().fetch(get(address)).await.expect("a head");
     let broken = text(answer).await.expect_err("it broke off");
     assert!(matches!(broken, FetchError::Closed(_)), "{broken:?}");
 }
@@ -137,7 +137,7 @@ async fn a_connection_is_used_again_at_once_and_not_when_its_server_may_have_had
             });
         }
     });
-    let fetch = NetworkFetch::new();
+    let fetch = NetworkFetch::past_proxies();
     // Whether it takes another connection behind a rest.
     let connects = async |rest: u64| {
         let before = served.load(Ordering::SeqCst);
@@ -159,7 +159,7 @@ async fn a_connection_is_used_again_at_once_and_not_when_its_server_may_have_had
 #[tokio::test]
 async fn limits_hold_for_silence_for_all_of_it_and_for_size() {
     let soon = Duration::from_millis(200);
-    let fetch = NetworkFetch::new();
+    let fetch = NetworkFetch::past_proxies();
     for (limits, passed) in [
         (FetchLimits { idle: soon, ..FetchLimits::default() }, soon),
         (FetchLimits { total: soon * 2, ..FetchLimits::default() }, soon * 2),
@@ -186,7 +186,7 @@ async fn limits_hold_for_silence_for_all_of_it_and_for_size() {
 
 #[tokio::test]
 async fn every_failure_has_its_name_and_none_tells_the_query() {
-    let fetch = NetworkFetch::new();
+    let fetch = NetworkFetch::past_proxies();
     // Nobody listens at it, and nobody else is given it as long as it is held.
     let held = TcpSocket::new_v4().expect("a socket");
     held.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");

@@ -15,7 +15,8 @@ use dormouse_system::SystemClock;
 use serde_json::json;
 
 fn provider(model: &ScriptedModel, limits: FetchLimits) -> Provider {
-    let ports = ProviderPorts { fetch: Arc::new(NetworkFetch::new()), clock: Arc::new(SystemClock::default()) };
+    let ports =
+        ProviderPorts { fetch: Arc::new(NetworkFetch::past_proxies()), clock: Arc::new(SystemClock::default()) };
     openai(ProviderSetup::new(ports, "scripted-1").base_url(model.base_url()).limits(limits))
 }
 

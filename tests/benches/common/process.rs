@@ -22,6 +22,7 @@ impl Process {
     /// Serves the folder `data`, with `environment` beside that of this process.
     pub(crate) fn start(data: &Path, environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary());
+        dormouse_tests::past_proxies(&mut command);
         command.args(["dev", "--port", "0", "--no-tour", "--data"]).arg(data).env("DORMOUSE_LOG", "error");
         command.envs(environment.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -74,7 +74,7 @@ async fn stand_in() -> (Arc<Kms>, KmsKey) {
         credentials: Credentials::new("AKIDEXAMPLE", "hush-hush", None, None, "test"),
         endpoints: Endpoints { kms: Some(endpoint), ..Endpoints::default() },
     };
-    let fetch = Arc::new(NetworkFetch::new());
+    let fetch = Arc::new(NetworkFetch::past_proxies());
     (kms, KmsKey::new(&access, ARN, fetch, Arc::new(SystemClock::default())))
 }
 

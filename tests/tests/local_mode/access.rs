@@ -2,7 +2,7 @@
 
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
-use reqwest::{Client, Response};
+use reqwest::Response;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::folder;
 use crate::process::{Dormouse, in_time, text};
 
 async fn ask(dormouse: &Dormouse, method: reqwest::Method, path: &str, key: &str, body: Option<Value>) -> Response {
-    let request = Client::new().request(method, dormouse.url(path)).bearer_auth(key);
+    let request = dormouse_tests::client().request(method, dormouse.url(path)).bearer_auth(key);
     let request = request.header(VERSION_HEADER, PROTOCOL_VERSION);
     let request = body.into_iter().fold(request, |request, body| request.json(&body));
     request.send().await.expect("an answer")
@@ -425,7 +425,7 @@ async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
     let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes"]);
     assert_eq!((&erased["canceled"], &erased["of_no_tenant"]), (&json!(1), &json!(0)), "{erased}");
     assert_eq!((&erased["session states"], &erased["invocations"]), (&json!(1), &json!(1)), "{erased}");
-    let bare = Client::new();
+    let bare = dormouse_tests::client();
     let status = bare.get(text(&asleep, "status_url")).send().await.expect("an answer");
     assert_eq!(status.status(), 404);
     let answer = json!({"decision": "approved", "decided_by": "Grace"});

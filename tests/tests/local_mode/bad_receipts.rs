@@ -165,7 +165,7 @@ fn a_forged_file_says_nothing_to_the_terminal() {
 }
 
 async fn sent(dormouse: &Dormouse, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let client = reqwest::Client::new();
+    let client = dormouse_tests::client();
     let request = match method {
         "GET" => client.get(dormouse.url(path)),
         _ => client.post(dormouse.url(path)).json(body),

@@ -131,7 +131,7 @@ impl Caller {
 async fn one_process_answers_and_another_works() {
     let place = Place::make().await;
     let api = place.serve("api");
-    let caller = Caller { client: Client::new(), address: api.address.clone(), key: place.key() };
+    let caller = Caller { client: dormouse_tests::client(), address: api.address.clone(), key: place.key() };
     let workspace = caller.post("/v1/workspaces", &json!({ "name": "desk", "root": "/" })).await;
     let session = caller.post("/v1/sessions", &json!({ "workspace_id": workspace["id"] })).await;
     let submit = async |persona: &str, state: Value| {
@@ -174,7 +174,7 @@ async fn one_process_answers_and_another_works() {
 async fn two_workers_keep_the_order_of_a_queue() {
     let place = Place::make().await;
     let api = place.serve("api");
-    let caller = Caller { client: Client::new(), address: api.address.clone(), key: place.key() };
+    let caller = Caller { client: dormouse_tests::client(), address: api.address.clone(), key: place.key() };
     let workspace = caller.post("/v1/workspaces", &json!({ "name": "desk", "root": "/" })).await;
     let session = caller.post("/v1/sessions", &json!({ "workspace_id": workspace["id"] })).await;
     let session = format!("/v1/sessions/{}", text(&session, "id"));
@@ -255,7 +255,7 @@ async fn a_table_that_is_not_there_is_told_and_nobody_is_sent_to_the_process() {
 async fn agents_that_files_declare_work_on_machines_of_ones_own() {
     let place = Place::make().await;
     let api = place.serve("api");
-    let caller = Caller { client: Client::new(), address: api.address.clone(), key: place.key() };
+    let caller = Caller { client: dormouse_tests::client(), address: api.address.clone(), key: place.key() };
     let files = json!({
         ".openharness/agents/mine.md": "---\nmodel: workspace/near\n---\nWork.\n",
         ".openharness/models/near.yaml": "near: {provider: openai-compatible, name: x, url: 'http://127.0.0.1:9/v1'}\n",

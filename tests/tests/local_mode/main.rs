@@ -154,7 +154,7 @@ async fn a_kill_amid_approvals_loses_and_doubles_none() {
 async fn approve_and_kill(dormouse: &mut Dormouse, begun: &[Value], delay: Duration) -> Vec<Option<Value>> {
     let first = approval("the first");
     let asking = join_all(begun.iter().map(|begun| {
-        let sent = reqwest::Client::new().post(text(begun, "callback_url")).json(&first).send();
+        let sent = dormouse_tests::client().post(text(begun, "callback_url")).json(&first).send();
         tokio::spawn(async move { sent.await.ok()?.error_for_status().ok()?.json::<Value>().await.ok() })
     }));
     tokio::time::sleep(delay).await;
@@ -285,10 +285,10 @@ async fn an_operator_needs_the_key() {
     let folder = folder();
     let dormouse = Dormouse::start(folder.path());
     for path in ["/_local/events", "/signals/s"] {
-        let asked = reqwest::Client::new().post(dormouse.url(path)).json(&json!({})).send().await;
+        let asked = dormouse_tests::client().post(dormouse.url(path)).json(&json!({})).send().await;
         assert_eq!(asked.expect("an answer").status().as_u16(), 401, "{path}");
     }
-    let asked = reqwest::Client::new().get(dormouse.url("/_local/events")).send().await;
+    let asked = dormouse_tests::client().get(dormouse.url("/_local/events")).send().await;
     assert_eq!(asked.expect("an answer").status().as_u16(), 401);
 }
 

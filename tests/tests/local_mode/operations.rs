@@ -25,7 +25,7 @@ struct Asker<'d> {
 
 impl<'d> Asker<'d> {
     fn new(dormouse: &'d Dormouse, key: String) -> Self {
-        Self { dormouse, client: Client::new(), key }
+        Self { dormouse, client: dormouse_tests::client(), key }
     }
 
     /// Somebody with a key that `arguments` make.

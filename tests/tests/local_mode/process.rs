@@ -58,6 +58,7 @@ fn command(data: &Path, port: u16, arguments: &[String]) -> Command {
 /// The command line, without arguments, in an environment with the key of a model.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(binary());
+    dormouse_tests::past_proxies(&mut command);
     // What whoever runs the tests has set is for other servers.
     for (name, _) in std::env::vars_os() {
         if ["DORMOUSE_", "OTEL_", "RUST_LOG"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
@@ -121,7 +122,7 @@ impl Dormouse {
             .expect("it starts");
         let printed = Arc::new(Mutex::new(String::new()));
         collect(&mut child, printed.clone());
-        let client = Client::builder().timeout(PATIENCE).build().expect("a client");
+        let client = dormouse_tests::client_within(PATIENCE);
         let mut started = Self { child, data, port, arguments, environment, key: String::new(), printed, client };
         let address = started.awaited_line("dormouse is ready at http://127.0.0.1:");
         started.port = address.parse().expect("a port");

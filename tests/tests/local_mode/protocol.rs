@@ -86,7 +86,7 @@ async fn a_key_opens_what_it_is_for_until_it_is_revoked() {
     let made = json(&run(&dormouse, &[&create[..], &["--expires-in", "1d"]].concat()));
     let key = text(&made, "key").to_owned();
     let id = text(&made, "id").to_owned();
-    let client = reqwest::Client::new();
+    let client = dormouse_tests::client();
     let ask = async |path: &str, key: &str| {
         let request = client.get(dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION).bearer_auth(key);
         request.send().await.expect("an answer").status().as_u16()

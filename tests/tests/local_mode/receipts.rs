@@ -41,7 +41,7 @@ fn codes(words: &[&str]) -> BTreeSet<String> {
 }
 
 async fn read(dormouse: &Dormouse, path: &str, accept: &str) -> (String, Vec<u8>) {
-    let request = reqwest::Client::new().get(dormouse.url(path)).bearer_auth(dormouse.api_key());
+    let request = dormouse_tests::client().get(dormouse.url(path)).bearer_auth(dormouse.api_key());
     let version = dormouse_protocol::request::VERSION_HEADER;
     let request = request.header(version, dormouse_protocol::PROTOCOL_VERSION).header("accept", accept);
     let response = request.send().await.expect("an answer");
@@ -147,7 +147,7 @@ fn kills() -> usize {
 
 /// Begins tasks in `session`, cancels some and has others approved, until the process is gone.
 async fn work(dormouse: &Dormouse, session: &str, client: usize) {
-    let client_of = reqwest::Client::new();
+    let client_of = dormouse_tests::client();
     let send = async |path: String, body: Value| {
         let request = client_of.post(dormouse.url(&path)).bearer_auth(dormouse.api_key());
         let version = dormouse_protocol::request::VERSION_HEADER;

@@ -4,7 +4,6 @@ use dormouse_http::LARGEST_FRAME;
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
 use futures::{SinkExt, StreamExt};
-use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -344,7 +343,7 @@ async fn a_handshake_has_a_key_and_says_once_who_asks() {
     let session = session(&dormouse, &key).await;
     let good = "dGhlIHNhbXBsZSBub25jZQ==";
     let opens = async |nonce: &str, keys: &[&str]| {
-        let request = Client::new().get(dormouse.url(&format!("/v1/sessions/{session}/events/stream")));
+        let request = dormouse_tests::client().get(dormouse.url(&format!("/v1/sessions/{session}/events/stream")));
         let request = request.header("upgrade", "websocket").header("connection", "upgrade");
         let request = request.header("sec-websocket-version", "13").header("sec-websocket-key", nonce);
         let request = request.header(VERSION_HEADER, PROTOCOL_VERSION);

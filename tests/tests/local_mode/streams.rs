@@ -27,7 +27,7 @@ struct Client {
 
 impl Client {
     fn of(dormouse: &Dormouse) -> Self {
-        Self { http: reqwest::Client::new(), address: dormouse.url(""), key: dormouse.api_key() }
+        Self { http: dormouse_tests::client(), address: dormouse.url(""), key: dormouse.api_key() }
     }
 
     fn ask(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {

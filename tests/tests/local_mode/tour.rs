@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
+use serde_json::json;
+
 use crate::folder;
 use crate::process::{Dormouse, PATIENCE};
 
@@ -18,8 +20,9 @@ struct Shell {
 
 impl Shell {
     fn open() -> Self {
-        let mut child =
-            Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("there is a shell");
+        let mut shell = Command::new("sh");
+        dormouse_tests::past_proxies(&mut shell);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("there is a shell");
         let input = child.stdin.take().expect("a pipe");
         let output = child.stdout.take().expect("a pipe");
         Self { child, input, output: BufReader::new(output) }
@@ -113,4 +116,15 @@ async fn every_line_of_the_tour_does_what_it_says() {
     assert!(tour.contains("Its model is a script."), "{tour}");
     assert!(commands.next().is_none(), "every command was pasted");
     drop(dormouse);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_script_of_the_tour_is_asked_past_a_proxy() {
+    let folder = folder();
+    // Nobody listens there, and no host is left out.
+    let nowhere = [("HTTP_PROXY", "http://127.0.0.1:9"), ("NO_PROXY", ""), ("no_proxy", "")];
+    let dormouse = Dormouse::start_in(folder.path(), &[], &nowhere);
+    let order = json!({ "state": { "messages": [{ "role": "user", "content": "Order notebooks, please." }] } });
+    let asked = dormouse.turn("clerk", &order).await;
+    assert_eq!(asked["waiting_for"]["metadata"]["description"], "May `clerk` call `order`?", "{asked}");
 }

@@ -91,7 +91,7 @@ pub(crate) async fn deliver(url: &str, id: &str, secret: &str) -> u16 {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key");
     mac.update(body.as_bytes());
     let signature = format!("sha256={}", hex::encode(mac.finalize().into_bytes()));
-    let request = reqwest::Client::new().post(url).header("content-type", "application/json");
+    let request = dormouse_tests::client().post(url).header("content-type", "application/json");
     let request = request.header("x-github-delivery", id).header("x-github-event", "push");
     request.header("x-hub-signature-256", signature).body(body).send().await.expect("an answer").status().as_u16()
 }

@@ -52,7 +52,7 @@ impl Gate {
     pub(crate) async fn open(statements: &[Value], behind: Behind) -> (Self, String) {
         let inner = Inner {
             behind,
-            client: reqwest::Client::new(),
+            client: dormouse_tests::client(),
             grants: grants(statements),
             prohibitions: prohibitions(statements),
             used: Mutex::default(),

@@ -53,13 +53,13 @@ impl Process {
 
     /// Posts `body`; `None` when nobody is there to answer.
     async fn post(&self, url: &str, body: &Value) -> Option<(u16, Value)> {
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+        let client = dormouse_tests::client_within(PATIENCE);
         let response = client.post(url).bearer_auth(&self.key).json(body).send().await.ok()?;
         Some((response.status().as_u16(), response.json().await.ok()?))
     }
 
     async fn get(&self, url: &str) -> Option<Value> {
-        let response = reqwest::Client::new().get(url).bearer_auth(&self.key).send().await.ok()?;
+        let response = dormouse_tests::client().get(url).bearer_auth(&self.key).send().await.ok()?;
         response.json().await.ok()
     }
 

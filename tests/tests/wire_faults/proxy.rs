@@ -45,7 +45,7 @@ impl Process {
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
         let child = command(port).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let client = Client::builder().timeout(PATIENCE).build().expect("a client");
+        let client = dormouse_tests::client_within(PATIENCE);
         Self { child: child.expect("the program starts"), url: format!("http://127.0.0.1:{port}"), client }
     }
 }

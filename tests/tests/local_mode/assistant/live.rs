@@ -18,7 +18,7 @@ struct Follower {
 
 impl Follower {
     async fn of(dormouse: &Dormouse, path: &str) -> Self {
-        let request = reqwest::Client::new().get(dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
+        let request = dormouse_tests::client().get(dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
         let response = request.bearer_auth(dormouse.api_key()).send().await.expect("an answer");
         assert_eq!(response.status(), 200);
         Self { response, seen: Vec::new() }

@@ -232,7 +232,7 @@ async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
     let dormouse = dormouse.kill_and_restart();
     let wire = Wire::of(&dormouse);
     let post = async |address: &str, outcome: &Value| {
-        let sent = reqwest::Client::new().post(address).json(outcome).send().await.expect("an answer");
+        let sent = dormouse_tests::client().post(address).json(outcome).send().await.expect("an answer");
         (sent.status().as_u16(), sent.json::<Value>().await.expect("JSON"))
     };
     let (genuine, token) = address.split_once("?token=").expect("a token");
@@ -263,7 +263,7 @@ async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
 async fn what_a_tool_tells_of_a_call_in_doubt_is_the_outcome_of_that_call_alone() {
     let post = async |address: &str, outcome: &str| {
         let sent =
-            reqwest::Client::new().post(address).json(&json!({ "booked": outcome })).send().await.expect("an answer");
+            dormouse_tests::client().post(address).json(&json!({ "booked": outcome })).send().await.expect("an answer");
         assert!(sent.status().is_success(), "{}", sent.status());
     };
     for (told, decision, second, last) in [

@@ -92,7 +92,7 @@ async fn a_secret_that_anybody_says_is_in_no_receipt_event_export_log_or_replay(
     for view in ["/console", "/console/run/task_1", "/console/main.js"] {
         found.insert(
             view.to_owned(),
-            reqwest::get(dormouse.url(view)).await.expect("a page").text().await.expect("text"),
+            dormouse_tests::client().get(dormouse.url(view)).send().await.expect("a page").text().await.expect("text"),
         );
     }
     assert!(done.receipt_id.is_some());

@@ -75,7 +75,7 @@ async fn an_action_that_answers_later_lets_the_run_sleep_until_it_does() {
         let (key, address) = asked[0].split_once(' ').expect("a key and an address");
         assert_eq!(key, format!("{task}/1/call-1"));
         let dormouse = dormouse.kill_and_restart();
-        let sent = reqwest::Client::new().post(address).json(&json!({ "booked": "blue, at last" })).send().await;
+        let sent = dormouse_tests::client().post(address).json(&json!({ "booked": "blue, at last" })).send().await;
         let status = sent.expect("an answer").status().as_u16();
         assert!(matches!(status, 200 | 202), "{status}");
         Wire::of(&dormouse).task(&task, &DONE).await;
@@ -102,7 +102,7 @@ async fn the_terminal_tells_that_an_action_works_elsewhere() {
         terminal
     });
     let address = assistant.noted(".openharness/actions/book/asked").remove(0);
-    let sent = reqwest::Client::new().post(address).json(&json!({ "booked": "blue, at last" })).send().await;
+    let sent = dormouse_tests::client().post(address).json(&json!({ "booked": "blue, at last" })).send().await;
     assert!(sent.expect("an answer").status().is_success());
     tokio::task::block_in_place(|| {
         terminal.shows(&["blue, at last", "> "]);
@@ -247,7 +247,7 @@ async fn a_webhook_of_the_provider_wakes_the_run() {
     let url = dormouse.url(connector["webhook"]["path"].as_str().expect("a path"));
     let deliver = async |id: &str, job: &str, secret: &[u8]| {
         let body = json!({ "type": "response.completed", "data": { "id": job } }).to_string();
-        let request = reqwest::Client::new().post(&url).header("content-type", "application/json");
+        let request = dormouse_tests::client().post(&url).header("content-type", "application/json");
         let request = signed(id, &body, secret).into_iter().fold(request, |all, (name, value)| all.header(name, value));
         let answer = request.body(body).send().await.expect("an answer");
         (answer.status().as_u16(), answer.json::<serde_json::Value>().await.expect("JSON"))

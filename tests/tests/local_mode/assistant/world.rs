@@ -227,7 +227,7 @@ pub(crate) struct Wire<'d> {
 
 impl<'d> Wire<'d> {
     pub(crate) fn of(dormouse: &'d Dormouse) -> Self {
-        Self { dormouse, client: reqwest::Client::new() }
+        Self { dormouse, client: dormouse_tests::client() }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {

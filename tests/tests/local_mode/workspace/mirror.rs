@@ -308,7 +308,7 @@ async fn a_deployment_is_followed_from_anywhere() {
 
 /// What is left of the requests that the developer's key may make in this minute.
 async fn left(dormouse: &Dormouse) -> i64 {
-    let request = reqwest::Client::new().get(dormouse.url("/v1/capabilities")).bearer_auth(dormouse.api_key());
+    let request = dormouse_tests::client().get(dormouse.url("/v1/capabilities")).bearer_auth(dormouse.api_key());
     let response = request.header(VERSION_HEADER, PROTOCOL_VERSION).send().await.expect("an answer");
     let told = response.headers()["ratelimit"].to_str().expect("text").to_owned();
     let (_, left) = told.split_once("r=").unwrap_or_else(|| panic!("{told}"));

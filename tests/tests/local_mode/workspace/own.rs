@@ -28,7 +28,7 @@ struct Guest<'d> {
 
 impl<'d> Guest<'d> {
     fn of(dormouse: &'d Dormouse) -> Self {
-        Self { dormouse, client: Client::new(), key: dormouse.api_key() }
+        Self { dormouse, client: dormouse_tests::client(), key: dormouse.api_key() }
     }
 
     /// Somebody with a key that `arguments` make.
@@ -632,7 +632,7 @@ async fn agents_of_a_folder_begin_no_turn_without_a_key_unless_the_server_is_tol
     let state = json!({ "state": { "messages": [{ "role": "user", "content": "go" }] } });
     let said = json!({ "role": "user", "content": "go" });
     let asked = async |dormouse: &Dormouse, target: &str, body: &Value| {
-        let sent = Client::new().post(dormouse.url(target)).json(body).send().await;
+        let sent = dormouse_tests::client().post(dormouse.url(target)).json(body).send().await;
         sent.expect("an answer").status().as_u16()
     };
     let (turns, messages) = ("/graphs/assistant/turns", "/chat/assistant/sessions/s/messages");
