@@ -98,9 +98,9 @@ export class Client {
     }
   }
 
-  /** The pages of a list, one after the other, as long as they are wanted. */
-  async* pages(path, { most = 1000, signal, name = "cursor" } = {}) {
-    let cursor = null;
+  /** The pages of a list behind the place `from`, one after the other, as long as they are wanted; `name` is the parameter for a place. */
+  async* pages(path, { most = 1000, signal, name = "cursor", from = null } = {}) {
+    let cursor = from;
     const joint = path.includes("?") ? "&" : "?";
     for (let page = 0; page < most; page += 1) {
       const found = await this.get(cursor ? `${path}${joint}${name}=${encodeURIComponent(cursor)}` : path, signal);
@@ -120,6 +120,18 @@ export class Client {
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  /**
+   * The pages of events behind the place `from`, each with the place behind it. Where many events of others lie in between, a
+   * page has none and goes on.
+   */
+  async* events(path, { most, from }) {
+    let place = from;
+    for await (const page of this.pages(`${path}?limit=200`, { most, from, name: "after_event_id" })) {
+      place = page.page.next_cursor ?? page.data.at(-1)?.id ?? place;
+      yield { data: page.data, place };
+    }
   }
 
   async all(path, options) {

@@ -34,7 +34,7 @@ export function costsView(app) {
         let pages = 0;
         const begun = await app.client.get(`/v1/events/${encodeURIComponent(first)}`).catch(() => null);
         if (begun) take(begun);
-        for await (const page of app.client.pages(`/v1/events?limit=200&after_event_id=${encodeURIComponent(first)}`, { most: MOST_PAGES, name: "cursor", signal: abort.signal })) {
+        for await (const page of app.client.pages("/v1/events?limit=200", { most: MOST_PAGES, name: "after_event_id", from: first, signal: abort.signal })) {
           page.data.forEach(take);
           pages += 1;
           if (pages === MOST_PAGES) isWhole = !page.page.has_more;

@@ -46,15 +46,10 @@ export function runView(app, id) {
   let left = false; let unfollow = null; let task = null; let events = []; let pause = null; let drawn = "";
   let after = null;
   const readEvents = async () => {
-    for (let page = 0; page < 50; page += 1) {
-      const found = await app.client.get(`/v1/tasks/${at(id)}/events?limit=200${after ? `&after_event_id=${encodeURIComponent(after)}` : ""}`);
+    for await (const { data, place } of app.client.events(`/v1/tasks/${at(id)}/events`, { most: 50, from: after })) {
       const known = new Set(events.map((event) => event.id));
-      events = [...events, ...found.data.filter((event) => !known.has(event.id))];
-      // Where many events of other runs lie in between, a page has none of this one and goes on.
-      const next = found.page.next_cursor ?? found.data.at(-1)?.id ?? after;
-      const isOver = !found.page.has_more || next === after;
-      after = next;
-      if (isOver) return;
+      events = [...events, ...data.filter((event) => !known.has(event.id))];
+      after = place;
     }
   };
   let running = false; let again = false;

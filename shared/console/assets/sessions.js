@@ -169,10 +169,9 @@ export function sessionView(app, id) {
   let left = false; let session = null; let unfollow = null; const events = new Map(); let messages = []; let tasks = []; let results = []; let after = null;
 
   const readEvents = async () => {
-    for (let page = 0; page < 100; page += 1) {
-      const found = await app.client.get(`/v1/sessions/${at(id)}/events?limit=200${after ? `&after_event_id=${encodeURIComponent(after)}` : ""}`);
-      for (const event of found.data) { events.set(event.id, event); after = event.id; }
-      if (!found.page.has_more) return;
+    for await (const { data, place } of app.client.events(`/v1/sessions/${at(id)}/events`, { most: 100, from: after })) {
+      for (const event of data) events.set(event.id, event);
+      after = place;
     }
   };
   // Agents that were asked work in sessions of their own: their runs are part of this tree.
