@@ -352,7 +352,7 @@ impl WorkspaceAgents for StoredAgents {
 #[async_trait]
 impl GraphSource for StoredAgents {
     /// None: who begins a run of one names its version.
-    async fn current(&self, _: &str) -> Result<Option<VersionedGraph>, EngineError> {
+    async fn current(&self, _: &str, _: bool) -> Result<Option<VersionedGraph>, EngineError> {
         Ok(None)
     }
 

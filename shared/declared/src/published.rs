@@ -249,8 +249,8 @@ impl PublishedAgents {
         found
     }
 
-    /// The current bundles, in the order of the workspaces. One that is broken takes no other along; where there is no
-    /// other, or the store does not answer, none is known.
+    /// The current bundles, in the order of the workspaces. One that is broken takes no other along; where the store does not
+    /// answer, none is known.
     async fn bundles(&self) -> Result<CurrentBundles, EngineError> {
         let mut found = CurrentBundles::default();
         for workspace in &self.from.workspaces {
@@ -263,10 +263,7 @@ impl PublishedAgents {
                 }
             }
         }
-        match found.loaded.is_empty().then(|| found.broken.pop()).flatten() {
-            Some((_, error)) => Err(error),
-            None => Ok(found),
-        }
+        Ok(found)
     }
 }
 
@@ -318,6 +315,14 @@ struct CurrentBundles {
 }
 
 impl CurrentBundles {
+    /// These, unless all that there are could not be loaded.
+    fn or_all_broken(mut self) -> Result<Self, EngineError> {
+        match self.loaded.is_empty() && !self.broken.is_empty() {
+            true => Err(self.broken.remove(0).1),
+            false => Ok(self),
+        }
+    }
+
     /// `found`, or the reason for which it may be in what could not be loaded.
     fn or_broken<T>(mut self, found: Option<T>) -> Result<Option<T>, EngineError> {
         match found {
@@ -347,7 +352,8 @@ impl LentModels for PublishedAgents {
     /// Of two with one name that of the first workspace.
     async fn models(&self) -> Result<Vec<ModelDefinition>, String> {
         let mut lent: Vec<ModelDefinition> = Vec::new();
-        for bundle in self.bundles().await.map_err(|error| error.to_string())?.loaded {
+        let bundles = self.bundles().await.and_then(CurrentBundles::or_all_broken);
+        for bundle in bundles.map_err(|error| error.to_string())?.loaded {
             for model in &bundle.models {
                 if lent.iter().all(|known| known.name != model.name) {
                     lent.push(model.clone());
@@ -397,13 +403,14 @@ fn away(reason: &dyn fmt::Display) -> EngineError {
 
 #[async_trait]
 impl GraphSource for PublishedAgents {
-    async fn current(&self, name: &str) -> Result<Option<VersionedGraph>, EngineError> {
+    async fn current(&self, name: &str, is_linked: bool) -> Result<Option<VersionedGraph>, EngineError> {
         let bundles = self.bundles().await?;
         let found = bundles.loaded.iter().find_map(|bundle| {
             let graph = bundle.graph(name)?.clone();
             Some(VersionedGraph { graph, version: Some(bundle.version.clone()) })
         });
-        bundles.or_broken(found)
+        // One of them may be in what is broken, which takes no other along: as those of other workspaces what is linked goes on.
+        if is_linked { Ok(found) } else { bundles.or_broken(found) }
     }
 
     fn has(&self, version: &str) -> bool {
@@ -475,7 +482,8 @@ impl AgentSource for PublishedAgents {
     }
 
     async fn only_talks(&self) -> Result<bool, String> {
-        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        let bundles = self.bundles().await.and_then(CurrentBundles::or_all_broken);
+        let bundles = bundles.map_err(|error| error.to_string())?;
         let seen = locked(&self.current);
         let kind = |version: &str| seen.get(version.split_once('@')?.0)?.kind;
         let talks = |bundle: &Arc<LoadedBundle>| {

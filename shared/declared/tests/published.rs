@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore};
 use dormouse_agent::workspace::{FileContent, Files, Platform, ToolDefinition};
 use dormouse_api::{AgentSource, Outside, RecordingEngine, RecordingStore};
-use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom, Refresh, ToolSources};
+use dormouse_declared::{DeclaredPorts, LentModels, PublishedAgents, PublishedFrom, Refresh, ToolSources};
+use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update};
 use dormouse_harness::{
     DescriptorWakes, FreshTurn, GraphRegistry, GraphSource, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
 };
@@ -242,7 +243,7 @@ async fn a_process_looks_again_after_ten_seconds_and_does_without_where_it_canno
     world.clock.advance(Duration::from_secs(11));
     assert_eq!(names().await, ["clerk"], "the last known one counts");
     let cold = world.sandbox();
-    let refused = cold.agents.current("clerk").await.expect_err("it knows of none");
+    let refused = cold.agents.current("clerk", false).await.expect_err("it knows of none");
     assert_eq!(*refused.category(), Category::ProviderUnavailable);
 }
 
@@ -331,7 +332,7 @@ async fn a_bundle_that_was_changed_is_not_run() {
     let digest = world.publish("One.");
     let other = bundle("Two.").to_bytes().expect("bytes");
     world.objects.overwrite(&format!("workspaces/support/bundles/{digest}.json"), &other);
-    let refused = world.sandbox().agents.current("clerk").await.expect_err("refused");
+    let refused = world.sandbox().agents.current("clerk", false).await.expect_err("refused");
     assert!(refused.message().contains("was changed after it was published"), "{refused}");
 }
 
@@ -347,8 +348,8 @@ async fn a_workspace_that_is_broken_takes_no_other_along() {
     let other = bundle("Two.").to_bytes().expect("bytes");
     world.objects.overwrite(&format!("workspaces/support/bundles/{digest}.json"), &other);
     let agents = world.sandbox_of(&[NAME, "sales"], None, Platform::default()).agents;
-    assert!(agents.current("seller").await.expect("an answer").is_some());
-    let refused = agents.current("clerk").await.expect_err("nobody knows what is in the other one");
+    assert!(agents.current("seller", false).await.expect("an answer").is_some());
+    let refused = agents.current("clerk", false).await.expect_err("nobody knows what is in the other one");
     assert!(refused.message().contains("was changed after it was published"), "{refused}");
     let names: Vec<String> = agents.personas().await.expect("personas").into_iter().map(|spec| spec.graph).collect();
     assert_eq!(names, ["seller"]);
@@ -358,17 +359,47 @@ async fn a_workspace_that_is_broken_takes_no_other_along() {
     assert!(!told.enabled && told.reasons[0].contains("was changed after it was published"), "{told:?}");
     // It is loaded anew no sooner than after ten seconds, however many requests come for the agents of the other one.
     world.objects.take_asked();
-    agents.current("seller").await.expect("an answer");
+    agents.current("seller", false).await.expect("an answer");
     assert_eq!(world.objects.take_asked(), [] as [&str; 0]);
     world.publish("Three.");
     world.clock.advance(Duration::from_secs(11));
-    assert!(agents.current("clerk").await.expect("an answer").is_some());
+    assert!(agents.current("clerk", false).await.expect("an answer").is_some());
     world.objects.overwrite(&format!("workspaces/support/bundles/{}.json", bundle("Three.").digest()), &other);
     let behind = world.sandbox_of(&["sales", NAME], None, Platform::default()).agents;
     behind.default_agent().await.expect("that of the first one");
     world.objects.set_away(true);
     let cold = world.sandbox_of(&["sales", NAME], None, Platform::default()).agents;
-    cold.current("seller").await.expect_err("it is tried again");
+    cold.current("seller", false).await.expect_err("it is tried again");
+}
+
+/// A graph that is linked into a worker.
+fn errand() -> CompiledGraph {
+    let graph = GraphBuilder::new("errand", StateSchema::new().field("said", Field::new(FieldType::Any, Value::Null)));
+    let graph = graph.entry("run").function("run", |_: State| async { Ok(Update::none()) }).edge("run", END);
+    graph.compile().expect("a graph")
+}
+
+#[tokio::test]
+async fn what_is_linked_into_a_worker_goes_on_beside_a_workspace_that_is_broken() {
+    let world = World::new();
+    let digest = world.publish("One.");
+    let other = bundle("Two.").to_bytes().expect("bytes");
+    world.objects.overwrite(&format!("workspaces/support/bundles/{digest}.json"), &other);
+    let agents = world.sandbox().agents;
+    let graphs = GraphRegistry::new([Arc::new(errand())]).with_source(agents.clone());
+    assert_eq!(graphs.offered("errand").await.expect("it is linked").version, None);
+    let refused = graphs.offered("clerk").await.expect_err("nobody knows what is in the workspace");
+    assert_eq!(*refused.category(), Category::ProviderUnavailable);
+    assert_eq!(agents.personas().await.expect("none, beside which others are shown").len(), 0);
+    let told = agents.catalog(true).await.expect("a catalog");
+    assert!(told.iter().any(|line| line.kind == "problem" && line.name == NAME && !line.enabled), "{told:?}");
+    agents.refusal_of("clerk").await.expect_err("it may be there again");
+    agents.default_agent().await.expect_err("no agent works in the place of the default one");
+    agents.only_talks().await.expect_err("nobody knows that either");
+    agents.models().await.expect_err("whoever was lent one is not told that it is gone");
+    world.objects.set_away(true);
+    let graphs = GraphRegistry::new([Arc::new(errand())]).with_source(world.sandbox().agents);
+    graphs.offered("errand").await.expect_err("a store that does not answer is asked again");
 }
 
 #[tokio::test]

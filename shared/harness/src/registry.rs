@@ -18,11 +18,12 @@ const VERSION: &str = "dormouse.graph_version";
 #[async_trait]
 pub trait GraphSource: fmt::Debug + Send + Sync {
     /// The graph called `name` with which invocations begin now; `None` if the source has none of that name, or none that
-    /// every caller may begin.
+    /// every caller may begin. A graph that `is_linked` under that name into the worker begins in its place: so it does where
+    /// a part of the source is broken, until somebody mends it, and may have had one.
     ///
     /// # Errors
     /// When it is not known whether there is one.
-    async fn current(&self, name: &str) -> Result<Option<VersionedGraph>, EngineError>;
+    async fn current(&self, name: &str, is_linked: bool) -> Result<Option<VersionedGraph>, EngineError>;
 
     /// True if `version` is the name of one of its versions.
     fn has(&self, version: &str) -> bool;
@@ -174,8 +175,9 @@ impl GraphRegistry {
     /// # Errors
     /// `graph_unknown`; the error of the source.
     pub async fn current(&self, name: &str) -> Result<VersionedGraph, EngineError> {
+        let is_linked = self.linked.contains_key(name);
         for source in &self.sources {
-            if let Some(found) = source.current(name).await? {
+            if let Some(found) = source.current(name, is_linked).await? {
                 return Ok(found);
             }
         }

@@ -48,7 +48,7 @@ struct Broken;
 
 #[async_trait::async_trait]
 impl GraphSource for Broken {
-    async fn current(&self, _: &str) -> Result<Option<VersionedGraph>, EngineError> {
+    async fn current(&self, _: &str, _: bool) -> Result<Option<VersionedGraph>, EngineError> {
         Err(EngineError::new(Category::ProviderUnavailable, "it is broken"))
     }
 
