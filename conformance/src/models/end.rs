@@ -20,7 +20,9 @@ pub(super) struct Seen<'c> {
     pub(super) requests: Vec<FetchRequest>,
     /// The bodies of the requests, as the fixture describes them.
     pub(super) bodies: Vec<Value>,
-    /// Number of messages of the caller.
+    /// What each of them says: roles and texts, without instructions.
+    pub(super) said: Vec<Vec<Value>>,
+    /// Number of messages in front that are the caller's.
     pub(super) messages: usize,
     pub(super) attempts: Vec<Attempt>,
     pub(super) tokens: usize,

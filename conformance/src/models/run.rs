@@ -4,17 +4,19 @@ use std::time::Duration;
 use dormouse_engine::middleware::Retry;
 use dormouse_engine::{END, Engine, GraphBuilder, Invocation, NodeError, Ports, StateSchema, Update};
 use dormouse_harness::DescriptorWakes;
+use dormouse_ports::Method;
 use dormouse_ports::model::{
     CallOptions, CompletionRequest, ModelError, ModelProvider, Response, RetryPolicy, StructuredFailure,
 };
 use dormouse_system::RandomIds;
 use dormouse_testkit::{MemoryStore, ScriptedFetch, TokioSpawner};
 use futures::lock::Mutex;
+use serde_json::Value;
 
 use super::clock::StillClock;
 use super::end::{End, Recorder, Seen};
 use super::spec::{CallSpec, ModelCase, Operation, RetrySpec};
-use super::wire::{demand, read_request, since};
+use super::wire::{conversation, demand, read_request, since};
 use crate::Failure;
 
 pub(super) async fn run(case: &ModelCase) -> Result<(), Failure> {
@@ -28,14 +30,17 @@ pub(super) async fn run(case: &ModelCase) -> Result<(), Failure> {
         let (end, is_unmodified, record) = one(call, &provider, &clock).await;
         let requests = since(&fetch, before);
         sent.push(requests.first().map(|request| request.body.clone()));
-        let answered = fetch.requests().len().checked_sub(1).and_then(|last| case.answers.get(last)?.body());
-        let messages = call.request.get("messages").and_then(|messages| messages.as_array()).map_or(0, Vec::len);
-        let bodies = requests.iter().map(|request| case.described(request)).collect();
+        let asked = fetch.requests().iter().filter(|request| request.method == Method::Post).count();
+        let answered = asked.checked_sub(1).and_then(|last| case.answers.get(last)?.body());
+        let bodies: Vec<Value> = requests.iter().map(|request| case.described(request)).collect();
+        let said: Vec<Vec<Value>> = bodies.iter().map(conversation).collect();
+        let messages = case.messages_of(&call.request, &said);
         let waits = clock.waits();
         let left = fetch.left();
         let attempts = record.attempts;
         let tokens = record.tokens;
-        let seen = Seen { end, requests, bodies, messages, attempts, tokens, is_unmodified, waits, left, answered };
+        let seen =
+            Seen { end, requests, bodies, said, messages, attempts, tokens, is_unmodified, waits, left, answered };
         let checked = [call.wire.check(&seen), call.expected.check(&seen), probed(case, call, &seen)];
         failures.extend(checked.into_iter().filter_map(|c| c.map_err(|f| f.within(&format!("call {index}"))).err()));
     }

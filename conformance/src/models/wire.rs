@@ -3,22 +3,42 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::model::{CompletionRequest, ModelProvider};
-use dormouse_ports::{FetchError, FetchRequest, Sign, SignError};
+use dormouse_ports::model::{CompletionRequest, ModelError, ModelProvider};
+use dormouse_ports::{FetchError, FetchRequest, Map, Sign, SignError};
 use dormouse_providers::{Capabilities, ProviderPorts, ProviderSetup, anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::clock::StillClock;
-use super::spec::{AnswerSpec, Mapping, ModelCase};
+use super::spec::{AnswerSpec, CallSpec, Mapping, ModelCase, Operation};
 use crate::Failure;
 
 impl ModelCase {
-    /// The wire: what it answers to completions, or to a probe.
+    /// The wire: what it answers to completions, and to the probes before and behind them.
     pub(super) fn fetch(&self) -> ScriptedFetch {
         let fetch = ScriptedFetch::default();
-        self.answers.iter().chain(&self.probe).for_each(|answer| answer.put(&fetch));
+        let is_probe = |call: &&CallSpec| matches!(call.operation, Operation::Ready);
+        let before = self.calls.iter().take_while(is_probe).count();
+        let behind = self.calls.iter().filter(is_probe).count() - before;
+        let probed = |count: usize| (0..count).for_each(|_| self.probe.iter().for_each(|answer| answer.put(&fetch)));
+        probed(before);
+        self.answers.iter().for_each(|answer| answer.put(&fetch));
+        probed(behind);
         fetch
+    }
+
+    /// How many messages of `request` stand in front of what each request to the wire says.
+    pub(super) fn messages_of(&self, request: &Map, said: &[Vec<Value>]) -> usize {
+        match self.mapping {
+            Mapping::OpenAi | Mapping::Atomic => {
+                let messages = request.get("messages").and_then(Value::as_array).into_iter().flatten();
+                messages.filter(|message| message["role"] != "system").count()
+            }
+            // These have several of them in one; the first request is the caller's alone.
+            Mapping::Anthropic | Mapping::Gemini | Mapping::Bedrock | Mapping::Responses => {
+                said.first().map_or(0, Vec::len)
+            }
+        }
     }
 
     /// The provider for `model`.
@@ -79,7 +99,7 @@ impl ModelCase {
 
 impl AnswerSpec {
     pub(super) fn put(&self, fetch: &ScriptedFetch) {
-        let with = |answer: ScriptedAnswer, headers: &dormouse_ports::Map| {
+        let with = |answer: ScriptedAnswer, headers: &Map| {
             headers.iter().fold(answer, |answer, (name, value)| {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 answer.header(&name.to_lowercase(), &text)
@@ -109,9 +129,35 @@ impl AnswerSpec {
     }
 }
 
-/// The request of a call, in the form of the port.
-pub(super) fn read_request(form: &dormouse_ports::Map) -> Result<CompletionRequest, dormouse_ports::model::ModelError> {
-    CompletionRequest::read(&Value::Object(form.clone()))
+/// The request of a call, in the form of the port. What is null in a message is absent.
+pub(super) fn read_request(form: &Map) -> Result<CompletionRequest, ModelError> {
+    let mut form = Value::Object(form.clone());
+    let messages = form.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
+    for message in messages.filter_map(Value::as_object_mut) {
+        message.retain(|name, value| !value.is_null() || !matches!(name.as_str(), "tool_calls" | "tool_call_id"));
+    }
+    CompletionRequest::read(&form)
+}
+
+/// What a described request says: roles and texts, without instructions, whatever its wire calls them.
+pub(super) fn conversation(body: &Value) -> Vec<Value> {
+    let entries = ["messages", "contents", "input"].iter().find_map(|name| body.get(*name)?.as_array());
+    let said = |entry: &Value| {
+        let role = match entry.get("role")?.as_str()? {
+            "system" => return None,
+            "model" => "assistant",
+            role => role,
+        };
+        let content = match entry.get("content").or_else(|| entry.get("parts")) {
+            Some(Value::Array(parts)) => {
+                Value::String(parts.iter().filter_map(|part| part.get("text")?.as_str()).collect())
+            }
+            Some(content) => content.clone(),
+            None => Value::Null,
+        };
+        Some(json!({ "role": role, "content": content }))
+    };
+    entries.into_iter().flatten().filter_map(said).collect()
 }
 
 /// Nobody checks signatures here.

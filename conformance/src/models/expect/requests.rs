@@ -37,9 +37,9 @@ impl ExpectedWire {
             let expected = Value::Object(body.clone());
             demand(fits(&expected, &sent), || format!("request: expected {expected}, got {sent}"))?;
         }
-        let has = |name: &str| !seen.bodies.is_empty() && sent.get(name).is_some();
+        let has = |name: &str| !seen.bodies.is_empty() && field(&sent, name).is_some();
         for name in &self.absent {
-            demand(!has(name), || format!("request: `{name}` must be absent, but is {}", sent[name]))?;
+            demand(!has(name), || format!("request: `{name}` must be absent, but is there in {sent}"))?;
         }
         for (name, expected) in &self.checks {
             let actual = match name.strip_suffix(ABSENT) {
@@ -55,10 +55,18 @@ impl ExpectedWire {
 const ABSENT: &str = "_absent";
 const SCHEMA_IN_SYSTEM: &str = "system_message_content_references_schema";
 
-/// Whether the instructions have a JSON Schema in them.
+/// Whether the instructions have a JSON Schema in them, wherever the wire has those.
 fn schema_in_system(sent: &Value) -> bool {
-    let content = sent.pointer("/messages/0/content").and_then(Value::as_str).unwrap_or_default();
-    content.contains("\"properties\"") && content.contains("\"type\":\"object\"")
+    const PLACES: [&str; 5] =
+        ["/messages/0/content", "/system", "/system/0/text", "/systemInstruction/parts/0/text", "/instructions"];
+    let mut contents = PLACES.iter().filter_map(|place| sent.pointer(place)?.as_str());
+    contents.any(|content| content.contains("\"properties\"") && content.contains("\"type\":\"object\""))
+}
+
+/// A field of a request, at its root or where the wire has what it is sampled with.
+fn field<'b>(body: &'b Value, name: &str) -> Option<&'b Value> {
+    let nested = || ["generationConfig", "inferenceConfig"].iter().find_map(|place| body.get(*place)?.get(name));
+    body.get(name).or_else(nested)
 }
 
 /// Checks of all requests of a call, and of the attempts they belong to.
@@ -97,16 +105,15 @@ fn request_checks(index: usize, mut request: Directives<'_>) -> Result<Vec<Check
     let mut checks: Vec<Check> = Vec::new();
     for (name, expected) in request.mapping("sampling")?.cloned().unwrap_or_default() {
         checks.push(is("sampling", expected, move |seen| {
-            seen.bodies.get(index).and_then(|body| body.get(&name)).cloned().unwrap_or(json!("absent"))
+            seen.bodies.get(index).and_then(|body| field(body, &name)).cloned().unwrap_or(json!("absent"))
         }));
     }
     let appended: Vec<Value> = request.list("appended_messages")?.into_iter().map(|(_, one)| one.clone()).collect();
     request.done()?;
     checks.push(Box::new(move |seen| {
-        let sent = seen.bodies.get(index).and_then(|body| body.get("messages")?.as_array()).cloned();
-        let sent = sent.unwrap_or_default().split_off(seen.messages);
-        let holds = sent.len() == appended.len() && appended.iter().zip(&sent).all(|(e, a)| is_appended(e, a));
-        demand(holds, || format!("appended_messages of request {index}: got {}", Value::from(sent)))
+        let sent = seen.said.get(index).and_then(|said| said.get(seen.messages..)).unwrap_or_default();
+        let holds = sent.len() == appended.len() && appended.iter().zip(sent).all(|(e, a)| is_appended(e, a));
+        demand(holds, || format!("appended_messages of request {index}: got {}", Value::from(sent.to_vec())))
     }));
     Ok(checks)
 }
