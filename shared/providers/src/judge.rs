@@ -39,7 +39,8 @@ impl Judge<'_> {
         if let Some(complaint) = complaint {
             return Err(rejected(complaint, response));
         }
-        if self.structured != Structured::No && response.message.tool_calls.is_empty() {
+        let has_output = response.message.tool_calls.is_empty() && response.finish_reason != FinishReason::ToolCalls;
+        if self.structured != Structured::No && has_output {
             response.parsed = Some(self.parsed(&response)?);
         }
         Ok(response)
@@ -154,6 +155,8 @@ fn content(mut blocks: Vec<Block>) -> Content {
 fn uncoerce(answer: &mut ReadAnswer) {
     let Some(index) = answer.calls.iter().position(|call| call.name == OUTPUT_TOOL) else { return };
     let call = answer.calls.remove(index);
+    // It may be called twice; the first counts.
+    answer.calls.retain(|call| call.name != OUTPUT_TOOL);
     if let Ok(arguments) = call.arguments {
         answer.blocks.retain(Block::is_reasoning);
         answer.blocks.push(Block::text(canonical(Value::Object(arguments)).to_string()));

@@ -102,7 +102,8 @@ async fn output_is_constrained_natively_or_through_a_tool() {
     assert_eq!(native.sent()["output_config"]["format"]["schema"], value_schema());
 
     let call = json!({ "type": "tool_use", "id": "t-1", "name": "structured_output", "input": { "value": 42 } });
-    let coerced = Stage::json(message(json!([call]), "tool_use"));
+    let again = json!({ "type": "tool_use", "id": "t-2", "name": "structured_output", "input": { "value": 43 } });
+    let coerced = Stage::json(message(json!([call, again]), "tool_use"));
     let capabilities = Capabilities { structured_output: false, ..Capabilities::ATOMIC };
     let provider = anthropic(coerced.setup().capabilities(capabilities));
     let response = coerced.ask(&provider, &request).await.expect("an answer");

@@ -171,6 +171,13 @@ async fn output_is_constrained_natively_or_asked_for() {
     assert!(asked.sent().get("response_format").is_none());
     assert!(asked.sent()["messages"][0]["content"].as_str().expect("a text").contains("\"required\":[\"value\"]"));
 
+    // What stops for calls is no output, whether it has any or not.
+    for words in ["{\"value\": 42}", "Let me look."] {
+        let calling = Stage::json(completion(json!({ "content": words }), "tool_calls"));
+        let response = calling.ask(&openai(calling.setup()), &structured()).await.expect("an answer");
+        assert_eq!((response.parsed, response.finish_reason), (None, FinishReason::ToolCalls), "{words}");
+    }
+
     let output = r#"{"value": 42, "$serde_json::private::Number": 1}"#;
     let odd = Stage::json(completion(json!({ "content": output }), "stop"));
     let refused = odd.ask(&openai(odd.setup()), &structured()).await.expect_err("no state keeps it");
