@@ -66,7 +66,10 @@ impl Answering<'_> {
                 unframed = None;
                 match self.take(&mut *assembler, frame) {
                     Ok(StreamProgress::More) => {}
-                    Ok(StreamProgress::Done) => return Ok(assembler.whole(None)),
+                    Ok(StreamProgress::Done) if assembler.has_begun() || assembler.is_complete() => {
+                        return Ok(assembler.whole(None));
+                    }
+                    Ok(StreamProgress::Done) => return Err(ended("the stream ended before anything came")),
                     Err(fault) => return self.broken_off(assembler, fault).map_err(whole_next_time),
                 }
             }
@@ -88,7 +91,7 @@ impl Answering<'_> {
         if assembler.is_complete() {
             return Ok(assembler.whole(None));
         }
-        Err(of_fetch(&FetchError::Closed("the stream ended in the middle".to_owned())))
+        Err(ended("the stream ended in the middle"))
     }
 
     fn take(&self, assembler: &mut dyn Assembler, frame: StreamFrame) -> Result<StreamProgress, StreamFault> {
@@ -120,6 +123,10 @@ impl Answering<'_> {
         let answer = ErrorAnswer { status: status_in(body), body, kind: "", has_images: has_images(self.sent) };
         of_answer(self.wire, answer, "", told_wait(body))
     }
+}
+
+fn ended(how: &str) -> ModelError {
+    of_fetch(&FetchError::Closed(how.to_owned()))
 }
 
 /// True if `body` tells of an error.

@@ -296,6 +296,7 @@ async fn an_answer_that_is_not_streamed_is_read_whole() {
         ("<html>a proxy</html>", Category::InvalidResponse),
         ("", Category::Unavailable),
         (": a comment, and then no more\n\n", Category::Unavailable),
+        ("data: [DONE]\n\n", Category::Unavailable),
     ] {
         let stage = Stage::answering(ScriptedAnswer::pieces(200, [body.to_owned()]));
         let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("no answer");
