@@ -43,5 +43,8 @@ fn is_about_model(hints: &str) -> bool {
 }
 
 fn is_loading(hints: &str) -> bool {
-    ["not_loaded", "not loaded", "loading", "model_loading", "warming up"].iter().any(|sign| hints.contains(sign))
+    const SIGNS: [&str; 6] =
+        ["not loaded", "loading", "being loaded", "warming up", "model not ready", "model is not ready"];
+    let hints = hints.replace('_', " ");
+    SIGNS.iter().any(|sign| hints.contains(sign))
 }
