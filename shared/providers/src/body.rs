@@ -123,6 +123,13 @@ pub(crate) fn without_stream(extras: &Map, stream: bool) -> Result<Map, ModelErr
     }
 }
 
+/// The type of an image whose address is its data (RFC 2397), and that in Base64: not every provider takes data for an address.
+pub(crate) fn data_in(url: &str) -> Option<(&str, &str)> {
+    let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
+    let kind = head.strip_suffix(";base64")?.split(';').next()?;
+    (kind.starts_with("image/") && !data.is_empty()).then_some((kind, data))
+}
+
 /// The text of all system messages, for wires on which these are no messages.
 pub(crate) fn system_text(messages: &[Message]) -> Option<String> {
     let texts: Vec<_> = messages

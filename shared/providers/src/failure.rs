@@ -164,12 +164,15 @@ pub(crate) fn by_status(status: u16) -> ModelErrorCategory {
     }
 }
 
-/// True if `words` complain about an image.
+/// True if `words` complain about an image: by name, or as about a block that is not supported, or whose source is not or cannot be
+/// read.
 pub(crate) fn is_about_images(words: &str) -> bool {
-    const SIGNS: [&str; 8] =
-        ["image", "media type", "media_type", "mime", "multimodal", "vision", "fileuri", "file uri"];
-    let words = words.to_ascii_lowercase();
-    SIGNS.iter().any(|sign| words.contains(sign))
+    const SIGNS: [&str; 9] =
+        ["image", "media type", "mime", "multimodal", "vision", "fileuri", "file uri", "provided url", "download"];
+    const KINDS: [&str; 4] = ["content block", "content part", "content type", "source"];
+    let words = words.to_ascii_lowercase().replace('_', " ");
+    let has_one = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
+    has_one(&SIGNS) || (words.contains("support") && has_one(&KINDS))
 }
 
 /// The time in a `retry-after` header: seconds, or a date.

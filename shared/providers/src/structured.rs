@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use dormouse_ports::model::{Block, CompletionRequest, Content, ImageSource, Message, Tool, ToolChoice};
+use dormouse_ports::model::{Block, CompletionRequest, Content, Message, Tool, ToolChoice};
 use serde_json::Value;
 
 use crate::canonical::canonical;
@@ -58,9 +58,6 @@ impl Structured {
         if sent.messages.iter().any(is_blank_result) {
             sent.to_mut().messages.iter_mut().for_each(name_blank_result);
         }
-        if sent.messages.iter().flat_map(blocks_of).any(|block| data_of(block).is_some()) {
-            sent.to_mut().messages.iter_mut().flat_map(blocks_of_mut).for_each(inline);
-        }
         if rule.is_broken_by(&sent) {
             rule.apply(sent.to_mut());
         }
@@ -78,41 +75,6 @@ impl Structured {
             Self::Prompted => Cow::Owned(prompted(free(), schema)),
             Self::Coerced => Cow::Owned(coerced(free(), schema)),
         }
-    }
-}
-
-/// The blocks of `message` that may be images.
-fn blocks_of(message: &Message) -> &[Block] {
-    match message {
-        Message::User { content } => content.blocks().unwrap_or_default(),
-        Message::Tool { images, .. } => images,
-        Message::System { .. } | Message::Assistant(_) => &[],
-    }
-}
-
-fn blocks_of_mut(message: &mut Message) -> &mut [Block] {
-    match message {
-        Message::User { content: Content::Blocks(blocks) } => blocks,
-        Message::Tool { images, .. } => images,
-        Message::User { content: Content::Text(_) } | Message::System { .. } | Message::Assistant(_) => &mut [],
-    }
-}
-
-/// The type of an image whose address is its data (RFC 2397), and that in Base64.
-fn data_of(block: &Block) -> Option<(&str, &str)> {
-    let Block::Image { source: ImageSource::Url { url }, .. } = block else { return None };
-    let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
-    let kind = head.strip_suffix(";base64")?.split(';').next()?;
-    (kind.starts_with("image/") && !data.is_empty()).then_some((kind, data))
-}
-
-/// Has such an image inline: not every provider takes data for an address.
-fn inline(block: &mut Block) {
-    let Some((kind, data)) = data_of(block) else { return };
-    let (kind, data) = (kind.to_owned(), data.to_owned());
-    if let Block::Image { source, media_type, .. } = block {
-        *source = ImageSource::Inline { base64_data: data };
-        *media_type = Some(kind);
     }
 }
 

@@ -4,7 +4,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{NOTHING_SAID, RequestBody, Sampling, past_tools, system_text, tool_choice, without_stream};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, data_in, past_tools, system_text, tool_choice, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::schema::without_choices;
 
@@ -106,7 +106,10 @@ fn entry(block: &Block, with_reasoning: bool) -> Option<Value> {
 
 fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
     let source = match source {
-        ImageSource::Url { url } => json!({ "type": "url", "url": url }),
+        ImageSource::Url { url } => match data_in(url) {
+            Some((kind, data)) => json!({ "type": "base64", "media_type": kind, "data": data }),
+            None => json!({ "type": "url", "url": url }),
+        },
         ImageSource::Inline { base64_data } => {
             json!({ "type": "base64", "media_type": media_type, "data": base64_data })
         }

@@ -5,7 +5,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{NOTHING_SAID, RequestBody, Sampling, past_tools};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, data_in, past_tools};
 use crate::check::{invalid, unsupported_fields};
 use crate::schema::without_choices;
 
@@ -102,7 +102,7 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Result<Value, ModelE
         ImageSource::Url { url } if url.starts_with("s3://") => {
             (media_type.or(Some("image/png")), json!({ "s3Location": { "uri": url } }))
         }
-        ImageSource::Url { url } => match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+        ImageSource::Url { url } => match data_in(url) {
             Some((media_type, data)) => (Some(media_type), json!({ "bytes": data })),
             None => return Err(unsupported("Bedrock takes images inline or at s3://, not at other addresses")),
         },

@@ -7,7 +7,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::{SYSTEM, sent_name};
-use crate::body::{RequestBody, Sampling, system_text, tool_choice};
+use crate::body::{RequestBody, Sampling, data_in, system_text, tool_choice};
 
 /// The body of `generateContent` (§8.3.1).
 pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
@@ -131,9 +131,10 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
         ImageSource::Inline { base64_data } => {
             json!({ "inlineData": { "mimeType": media_type, "data": base64_data } })
         }
-        ImageSource::Url { url } => match inferred(url).or(media_type) {
-            Some(kind) => json!({ "fileData": { "mimeType": kind, "fileUri": url } }),
-            None => json!({ "fileData": { "fileUri": url } }),
+        ImageSource::Url { url } => match (data_in(url), inferred(url).or(media_type)) {
+            (Some((kind, data)), _) => json!({ "inlineData": { "mimeType": kind, "data": data } }),
+            (None, Some(kind)) => json!({ "fileData": { "mimeType": kind, "fileUri": url } }),
+            (None, None) => json!({ "fileData": { "fileUri": url } }),
         },
         // Refused before a request is made.
         ImageSource::Kept { .. } => Value::Null,

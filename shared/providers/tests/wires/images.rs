@@ -78,6 +78,40 @@ async fn an_image_whose_address_is_its_data_is_sent_as_that_data() {
     assert_eq!(sent(anthropic, &told).await, sent(anthropic, &meant).await);
     assert_eq!(sent(gemini, &told).await, sent(gemini, &meant).await);
     assert_eq!(sent(openai, &told).await, sent(openai, &meant).await);
+    // Where an address may be data it is passed on as it is.
+    let named = "data:image/png;name=a.png;base64,AAAA";
+    let body = sent(openai, &drawn(Block::image_url(named))).await;
+    assert_eq!(body["messages"][5]["content"][1]["image_url"]["url"], named);
+    let body = sent(responses, &drawn(Block::image_url(named))).await;
+    assert!(body.to_string().contains(named), "{body}");
+    let signed = |setup| bedrock(setup, "eu-central-1", Arc::new(Signer));
+    assert_eq!(sent(signed, &drawn(Block::image_url(named))).await, sent(signed, &meant).await);
+}
+
+#[tokio::test]
+async fn a_block_that_a_provider_does_not_take_is_told_from_a_mistake() {
+    let unsupported = ModelErrorCategory::UnsupportedContentBlock;
+    for (words, category) in [
+        ("This model does not support the requested content type.", unsupported),
+        ("unsupported source variant: url", unsupported),
+        ("Unsupported file_uri scheme: http", unsupported),
+        ("Cannot fetch content from the provided URL.", unsupported),
+        ("Unable to download the file. Please verify the URL.", unsupported),
+        ("tool_use ids were found without tool_result blocks", ModelErrorCategory::InvalidRequest),
+        ("text content blocks must be non-empty", ModelErrorCategory::InvalidRequest),
+    ] {
+        let answer = || ScriptedAnswer::json(400, &json!({ "error": { "message": words } }));
+        let stage = Stage::answering(answer());
+        let request = drawn(image());
+        let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("refused");
+        assert_eq!(refused.category, category, "{refused}");
+        stage.fetch.answer(answer());
+        let refused = stage.ask(&anthropic(stage.setup()), &request).await.expect_err("refused");
+        assert_eq!(refused.category, category, "{refused}");
+        stage.fetch.answer(answer());
+        let refused = stage.ask(&gemini(stage.setup()), &request).await.expect_err("refused");
+        assert_eq!(refused.category, category, "{refused}");
+    }
 }
 
 fn first_field(value: &Value) -> &str {
