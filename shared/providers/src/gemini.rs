@@ -22,7 +22,7 @@ use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusa
 /// [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.3.5.1). Tools whose
 /// schema has words that Gemini's own kind of schema does not know (`$ref`, `const`, `oneOf`, `additionalProperties`) are
 /// declared with `parametersJsonSchema`, since the API refuses them as `parameters`, which §8.3.1 demands for all; others are
-/// declared as it says. The specification leaves streaming to a later version: a call that streams is refused unless [`Capabilities::streaming`] is set.
+/// declared as it says. Extras go into `generationConfig`, and `toolConfig` among them beside the tools. The specification leaves streaming to a later version: a call that streams is refused unless [`Capabilities::streaming`] is set.
 pub fn gemini(setup: ProviderSetup) -> Provider {
     Provider::new(Gemini, setup)
 }

@@ -15,14 +15,19 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
     body.set("systemInstruction", system(&request.messages));
     body.set("contents", Some(contents(&request.messages, checks_signatures(model))));
     body.set("tools", (!request.tools.is_empty()).then(|| tools(&request.tools)));
-    body.set("toolConfig", tool_choice(request).map(choice));
-    let generation = generation(request)?;
+    body.set(TOOL_CONFIG, tool_choice(request).map(choice));
+    let extras = request.config.extras.clone().into_iter();
+    let (of_tools, of_generation): (Map, Map) = extras.partition(|(name, _)| name == TOOL_CONFIG);
+    let generation = generation(request, &of_generation)?;
     body.set("generationConfig", (!generation.is_empty()).then_some(generation));
-    Ok(Value::Object(body.with_extras(&Map::new(), false)?))
+    Ok(Value::Object(body.with_extras(&of_tools, false)?))
 }
 
-/// Sampling, the schema, and the caller's extras among them.
-fn generation(request: &CompletionRequest) -> Result<Map, ModelError> {
+/// The one extra that has its place beside the tools: a mode that no `tool_choice` says is asked for so (§8.3.1).
+const TOOL_CONFIG: &str = "toolConfig";
+
+/// Sampling, the schema, and the caller's `extras` among them.
+fn generation(request: &CompletionRequest, extras: &Map) -> Result<Map, ModelError> {
     let config = &request.config;
     let mut body = RequestBody::default();
     let names = Sampling { temperature: "temperature", top_p: "topP", max_tokens: "maxOutputTokens" };
@@ -33,7 +38,7 @@ fn generation(request: &CompletionRequest) -> Result<Map, ModelError> {
     body.set_list("stopSequences", config.stop_sequences.as_ref());
     body.set("responseMimeType", request.response_schema.as_ref().map(|_| "application/json"));
     body.set("responseJsonSchema", request.response_schema.clone());
-    body.with_extras(&config.extras, false)
+    body.with_extras(extras, false)
 }
 
 fn system(messages: &[Message]) -> Option<Value> {
@@ -54,7 +59,7 @@ fn contents(messages: &[Message], checks_signatures: bool) -> Vec<Value> {
             results.push(json!({ "functionResponse": response }));
             if !of_result.is_empty() {
                 images.push(json!({ "text": format!("[images of the result of the call `{tool_call_id}`]") }));
-                images.extend(of_result.iter().filter_map(|block| part(block, false)));
+                images.extend(of_result.iter().filter_map(|block| part(block, Origin::Other)));
             }
             continue;
         }
@@ -62,7 +67,7 @@ fn contents(messages: &[Message], checks_signatures: bool) -> Vec<Value> {
         flush(&mut results, &mut sent);
         match message {
             Message::System { .. } | Message::Tool { .. } => {}
-            Message::User { content } => sent.push(json!({ "role": "user", "parts": parts(content, false) })),
+            Message::User { content } => sent.push(json!({ "role": "user", "parts": parts(content, Origin::Other) })),
             Message::Assistant(message) => {
                 names.extend(message.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str())));
                 sent.push(json!({ "role": "model", "parts": assistant(message, checks_signatures) }));
@@ -92,10 +97,25 @@ fn checks_signatures(model: &str) -> bool {
     number.is_some_and(|number| number >= 3) || version.ends_with("-latest")
 }
 
+/// Whose the reasoning of a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Gemini's.
+    Own,
+    /// Nobody says; its form does.
+    Unnamed,
+    Other,
+}
+
 fn assistant(message: &AssistantMessage, checks_signatures: bool) -> Vec<Value> {
-    let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
-    let mut sent = parts(&message.content, is_own);
-    let mut calls: Vec<_> = message.tool_calls.iter().map(|call| function_call(call, is_own)).collect();
+    let origin = match message.origin.as_deref() {
+        Some(SYSTEM) => Origin::Own,
+        None => Origin::Unnamed,
+        Some(_) => Origin::Other,
+    };
+    let mut sent = parts(&message.content, origin);
+    let with_signature = origin != Origin::Other;
+    let mut calls: Vec<_> = message.tool_calls.iter().map(|call| function_call(call, with_signature)).collect();
     let is_signed = calls.iter().any(|call| call.get("thoughtSignature").is_some());
     // Of calls that are made together, the first has the signature.
     if let Some(first) = calls.first_mut().filter(|_| checks_signatures && !is_signed) {
@@ -105,23 +125,29 @@ fn assistant(message: &AssistantMessage, checks_signatures: bool) -> Vec<Value> 
     sent
 }
 
-fn parts(content: &Content, with_reasoning: bool) -> Vec<Value> {
+fn parts(content: &Content, origin: Origin) -> Vec<Value> {
     match content {
         Content::Text(text) if text.is_empty() => Vec::new(),
         Content::Text(text) => vec![json!({ "text": text })],
-        Content::Blocks(blocks) => blocks.iter().filter_map(|block| part(block, with_reasoning)).collect(),
+        Content::Blocks(blocks) => blocks.iter().filter_map(|block| part(block, origin)).collect(),
     }
 }
 
-/// A block as a part (§8.3.1.1). Reasoning of another wire has none: here no thinking block is signed itself.
-fn part(block: &Block, with_reasoning: bool) -> Option<Value> {
+/// A block as a part (§8.3.1.1). Reasoning of another wire has none. Here a thinking block is hardly ever signed itself: one that is
+/// counts as another wire's, where nobody says that it is not.
+fn part(block: &Block, origin: Origin) -> Option<Value> {
     match block {
-        Block::Text { text, signature: Some(signature) } if with_reasoning => {
+        Block::Text { text, signature: Some(signature) } if origin != Origin::Other && !signature.is_empty() => {
             Some(json!({ "text": text, "thoughtSignature": signature }))
         }
         Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "text": text })),
         Block::Image { source, media_type, .. } => Some(image(source, media_type.as_deref())),
-        Block::Thinking { text, signature: None } if with_reasoning => Some(json!({ "text": text, "thought": true })),
+        Block::Thinking { text, signature: Some(signature) } if origin == Origin::Own => {
+            Some(json!({ "text": text, "thought": true, "thoughtSignature": signature }))
+        }
+        Block::Thinking { text, signature: None } if origin != Origin::Other => {
+            Some(json!({ "text": text, "thought": true }))
+        }
         Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
     }
 }

@@ -8,7 +8,8 @@ use crate::wire::{Called, Malformed, ReadAnswer};
 /// Reads an answer (§8.3.2).
 pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let usage = usage(body.get("usageMetadata"));
-    let Some(candidate) = body.get("candidates").and_then(Value::as_array).and_then(|all| all.first()) else {
+    let candidates = body.get("candidates").and_then(Value::as_array);
+    let Some(candidate) = candidates.and_then(|all| all.first()).filter(|first| first.is_object()) else {
         // The question itself was blocked.
         return match body.pointer("/promptFeedback/blockReason") {
             Some(_) => {
@@ -33,13 +34,14 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
 }
 
 fn block(part: &Value) -> Option<Block> {
-    let text = part.get("text").and_then(Value::as_str)?;
-    if part.get("thought") == Some(&Value::Bool(true)) {
-        return (!text.is_empty()).then(|| Block::Thinking { text: text.to_owned(), signature: None });
-    }
+    let text = part.get("text").and_then(Value::as_str)?.to_owned();
     let signature = signature(part);
+    let is_thought = part.get("thought") == Some(&Value::Bool(true));
     // A signature may come alone; it goes back in its place.
-    (!text.is_empty() || signature.is_some()).then(|| Block::Text { text: text.to_owned(), signature })
+    (!text.is_empty() || signature.is_some()).then_some(match is_thought {
+        true => Block::Thinking { text, signature },
+        false => Block::Text { text, signature },
+    })
 }
 
 fn signature(part: &Value) -> Option<String> {

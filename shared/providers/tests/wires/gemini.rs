@@ -50,6 +50,45 @@ async fn signatures_come_back_and_go_back_in_their_place() {
 }
 
 #[tokio::test]
+async fn a_thought_that_is_signed_itself_goes_back_signed_and_an_empty_signature_does_not() {
+    let parts = json!([{ "text": "add them", "thought": true, "thoughtSignature": "s-1" }, { "text": "So: 3" }]);
+    let stage = Stage::json(answer(parts.clone(), "STOP"));
+    let provider = gemini(stage.setup());
+    let mut request = hello();
+    let response = stage.ask(&provider, &request).await.expect("an answer");
+    let thought = Block::Thinking { text: "add them".into(), signature: Some("s-1".into()) };
+    assert_eq!(response.message.content, vec![thought.clone(), Block::text("So: 3")].into());
+    assert_eq!(response.message.origin.as_deref(), Some("gcp.gemini"));
+
+    // Of which nobody says whose it is, and whose signature is empty.
+    let text = Block::Text { text: "so".into(), signature: Some(String::new()) };
+    let unnamed = AssistantMessage { content: vec![thought, text].into(), ..AssistantMessage::default() };
+    request.messages.extend([Message::Assistant(response.message), Message::user("Sure?")]);
+    request.messages.extend([Message::Assistant(unnamed), Message::user("Really?")]);
+    stage.fetch.answer(ScriptedAnswer::json(200, &answer(json!([{ "text": "Yes." }]), "STOP")));
+    stage.ask(&provider, &request).await.expect("an answer");
+    let sent = stage.fetch.bodies().remove(1);
+    assert_eq!(sent["contents"][1]["parts"], parts);
+    assert_eq!(sent["contents"][3]["parts"], json!([{ "text": "so" }]));
+}
+
+#[tokio::test]
+async fn a_mode_of_calls_that_has_no_word_here_is_asked_for_beside_the_tools() {
+    let stage = Stage::json(answer(json!([{ "text": "ok" }]), "STOP"));
+    let provider = gemini(stage.setup());
+    let mode = json!({ "functionCallingConfig": { "mode": "VALIDATED" } });
+    let mut request = sum();
+    request.config.extras.insert("toolConfig".into(), mode.clone());
+    request.config.extras.insert("topK".into(), json!(3));
+    stage.ask(&provider, &request).await.expect("an answer");
+    assert_eq!((&stage.sent()["toolConfig"], &stage.sent()["generationConfig"]), (&mode, &json!({ "topK": 3 })));
+    request.tool_choice = Some(ToolChoice::Auto);
+    let refused = stage.ask(&provider, &request).await.expect_err("two modes");
+    assert_eq!(refused.category, Category::InvalidRequest);
+    assert!(refused.message.contains("`toolConfig`"), "{refused}");
+}
+
+#[tokio::test]
 async fn the_time_to_wait_is_read_from_the_body() {
     let info = |delay: &str| json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay }]);
     for (delay, wait) in [("34.5s", Some(34_500)), ("0s", Some(0)), ("soon", None), ("-1s", None)] {
@@ -111,6 +150,9 @@ async fn the_reason_to_end_is_the_callers_word() {
     let blocked = Stage::json(json!({ "promptFeedback": { "blockReason": "SAFETY" } }));
     let response = blocked.ask(&gemini(blocked.setup()), &hello()).await.expect("an answer");
     assert_eq!((response.finish_reason, response.message.content), (FinishReason::ContentFilter, Content::default()));
+    let odd = Stage::json(json!({ "candidates": ["ok"] }));
+    let refused = odd.ask(&gemini(odd.setup()), &hello()).await.expect_err("no candidate");
+    assert_eq!(refused.category, Category::InvalidResponse);
     let silent = Stage::json(json!({ "usageMetadata": { "promptTokenCount": 9 }, "modelVersion": "m-1-001" }));
     let refused = silent.ask(&gemini(silent.setup()), &hello()).await.expect_err("nothing");
     assert_eq!((refused.category, refused.is_transient()), (Category::InvalidResponse, true), "{refused}");
