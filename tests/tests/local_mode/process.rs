@@ -45,13 +45,11 @@ fn build() -> PathBuf {
     path.expect("cargo names the binary")
 }
 
-/// The server; its leases are short where `arguments` say nothing of them, so that what a killed one held is free soon.
+/// The server. Its turns have more time than a busy machine makes of any of them: what a killed one held is free at the next
+/// start, however long its leases were.
 fn command(data: &Path, port: u16, arguments: &[String]) -> Command {
     let mut command = program();
-    command.args(["dev", "--port", &port.to_string(), "--data"]).arg(data).args(arguments);
-    if !arguments.iter().any(|argument| argument == "--lease") {
-        command.args(["--lease", "10"]);
-    }
+    command.args(["dev", "--lease", "600", "--port", &port.to_string(), "--data"]).arg(data).args(arguments);
     command
 }
 

@@ -34,7 +34,7 @@ impl Process {
     /// Starts it on `data` and `port`; `None` when it dies before it is ready.
     fn start(data: &Path, port: u16, mended: bool) -> Option<Self> {
         let mut command = program();
-        command.args(["dev", "--lease", "6", "--no-tour", "--port", &port.to_string(), "--data"]).arg(data);
+        command.args(["dev", "--no-tour", "--port", &port.to_string(), "--data"]).arg(data);
         if mended {
             command.env("POISON_IS_MENDED", "yes");
         }

@@ -155,7 +155,7 @@ async fn its_answers_are_streamed_in_the_terminal() {
     let folder = assistant.folder();
     let shown = tokio::task::spawn_blocking(move || {
         let mut chat = program()
-            .args(["chat", &folder, "--lease", "10"])
+            .args(["chat", &folder])
             .envs(ACCESS)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

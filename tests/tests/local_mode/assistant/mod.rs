@@ -531,7 +531,7 @@ struct Terminal {
 impl Terminal {
     fn open(assistant: &Assistant, arguments: &[&str]) -> Self {
         let mut child = program()
-            .args(["chat", &assistant.folder(), "--lease", "10"])
+            .args(["chat", &assistant.folder()])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -86,8 +86,7 @@ async fn files_that_are_none_of_its_business_are_refused_one_by_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
     let project = Project::of(&[WORKER]).await;
-    // A turn that outlasts all of them, on a busy machine as well.
-    let dormouse = project.serve_with(&["--lease", "600"]);
+    let dormouse = project.serve();
     let bash = |command: &str| ("Bash", json!({ "command": command, "timeout_seconds": 100 }));
     let naps: Vec<String> = (4831..=4836).map(nap).collect();
     let [of_bomb, behind_bomb, heedless, heedless_too, aside, aside_too] = &naps[..] else { panic!("six") };

@@ -64,8 +64,9 @@ async fn a_picture_that_was_taken_before_a_kill_is_shown_after_it() {
     let before = project.model.requests().len();
     let next = project.say_in(&dormouse, &session, &[]);
     eventually("the model is asked", || project.model.requests().len() > before).await;
-    let dormouse = dormouse.kill_and_restart();
+    // Whoever is asked after the kill answers at once.
     project.hold_answers(false);
+    let dormouse = dormouse.kill_and_restart();
     let wire = Wire::of(&dormouse);
     wire.task(&next, &DONE).await;
     assert_eq!((seen(&project), taken.load(Ordering::SeqCst)), (vec![SENT.to_owned()], 1));
