@@ -1,34 +1,45 @@
 //! Streams of server-sent events as a client reads them that knows nothing of our code, and whose connection breaks.
 
+use std::time::Duration;
+
 use fastrand::Rng;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
 /// How many bytes come at most before the connection breaks: some blocks.
 const LONGEST: usize = 4_000;
+/// How long the last block may take. Nothing is proved by it being short.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Reads a stream to the first block that `is_last`, while the connection breaks behind any byte. `open` asks for the
 /// stream behind the event that it is given, the last one that came whole; `None` where nobody answers.
+///
+/// # Panics
+/// When that block does not come: heartbeats would keep a stream alive for ever.
 pub async fn read_in_pieces(
     rng: &mut Rng,
     open: impl AsyncFn(Option<&str>) -> Option<BoxStream<'static, Vec<u8>>>,
     is_last: impl Fn(&Block) -> bool,
 ) -> Vec<Block> {
     let mut told: Vec<Block> = Vec::new();
-    while !told.last().is_some_and(&is_last) {
-        let after = told.last().map(|block| block.id.clone());
-        let Some(mut pieces) = open(after.as_deref()).await else { continue };
-        let cut = rng.usize(0..LONGEST);
-        let mut bytes = Vec::new();
-        while bytes.len() < cut
-            && !blocks(&bytes).last().is_some_and(&is_last)
-            && let Some(piece) = pieces.next().await
-        {
-            bytes.extend(piece);
+    let reading = async {
+        while !told.last().is_some_and(&is_last) {
+            let after = told.last().map(|block| block.id.clone());
+            let Some(mut pieces) = open(after.as_deref()).await else { continue };
+            let cut = rng.usize(0..LONGEST);
+            let mut bytes = Vec::new();
+            while bytes.len() < cut
+                && !blocks(&bytes).last().is_some_and(&is_last)
+                && let Some(piece) = pieces.next().await
+            {
+                bytes.extend(piece);
+            }
+            bytes.truncate(cut);
+            told.extend(blocks(&bytes));
         }
-        bytes.truncate(cut);
-        told.extend(blocks(&bytes));
-    }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, reading).await.is_ok();
+    assert!(in_time, "the last block never came, behind {told:?}");
     told
 }
 

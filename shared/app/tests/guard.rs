@@ -10,7 +10,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
+
+/// How long to wait for something that must happen. Nothing is proved by it being short.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn dormouse(arguments: &[&str], data: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
@@ -22,6 +26,14 @@ fn complaint(arguments: &[&str], data: &Path) -> String {
     let said = dormouse(arguments, data);
     assert!(!said.status.success(), "{said:?}");
     String::from_utf8(said.stderr).unwrap()
+}
+
+/// What is written to `output`, line by line, up to its end or as long as anybody waits for a line.
+fn lines(output: impl Read + Send + 'static) -> impl Iterator<Item = String> {
+    let (say, told) = mpsc::channel();
+    let lines = BufReader::new(output).lines();
+    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| say.send(line)));
+    std::iter::from_fn(move || told.recv_timeout(PATIENCE).ok())
 }
 
 /// A running `dormouse dev`, killed when it is dropped.
@@ -36,10 +48,12 @@ impl Dev {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         command.args(["dev", "--no-tour", "--port", "0", "--data"]).arg(data).args(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let lines = lines(child.stdout.take().unwrap());
         let printed: Vec<String> = lines.take(if arguments.contains(&"--store-port") { 5 } else { 4 }).collect();
-        let address = printed[1].strip_prefix("dormouse is ready at http://").unwrap().to_owned();
-        Self { child, address, printed }
+        let mut dev = Self { child, address: String::new(), printed };
+        let address = dev.printed.get(1).and_then(|line| line.strip_prefix("dormouse is ready at http://"));
+        dev.address = address.unwrap_or_else(|| panic!("it is not ready: {:?}", dev.printed)).to_owned();
+        dev
     }
 
     fn ask(&self, head: &str, body: &str) -> String {
@@ -63,6 +77,7 @@ impl Drop for Dev {
 /// The first line of the answer to a request as it is.
 fn ask(address: &str, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
     write!(stream, "{head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").unwrap();
     let mut answer = String::new();
@@ -248,11 +263,11 @@ fn a_terminal_obeys_no_stranger() {
     let mut tail = Command::new(env!("CARGO_BIN_EXE_dormouse"));
     let mut tail = tail.args(["tail", "--data"]).arg(&data).stdout(Stdio::piped()).spawn().unwrap();
     let pieces = BufReader::new(tail.stdout.take().unwrap()).split(b'\n');
-    let (say, told) = std::sync::mpsc::channel();
+    let (say, told) = mpsc::channel();
     std::thread::spawn(move || pieces.map_while(Result::ok).try_for_each(|piece| say.send(piece)));
     // The events of all sessions are told when nothing can come before them any more: what is looked for, and a bit more.
     let (mut stdout, mut is_told) = (Vec::new(), false);
-    while let Ok(piece) = told.recv_timeout(Duration::from_secs(if is_told { 1 } else { 120 })) {
+    while let Ok(piece) = told.recv_timeout(if is_told { Duration::from_secs(1) } else { PATIENCE }) {
         is_told |= String::from_utf8_lossy(&piece).contains(r"\u{1b}[2J");
         stdout.extend(piece);
         stdout.push(b'\n');
@@ -321,8 +336,7 @@ fn whoever_follows_a_server_that_is_not_there_or_refuses_is_told() {
     let mut follower = Command::new(env!("CARGO_BIN_EXE_dormouse"));
     follower.args(["mirror", "--url", nobody, "--key", "k", "--into"]).arg(place.path().join("one.db"));
     let mut follower = follower.stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(follower.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let said = lines(follower.stderr.take().unwrap()).next().unwrap_or_default();
     follower.kill().unwrap();
     follower.wait().unwrap();
     assert!(said.contains("is tried again") && said.contains("cannot be reached"), "{said}");
@@ -363,7 +377,7 @@ fn the_end_does_not_wait_for_those_who_do_not_hang_up() {
         if let Some(ended) = dev.child.try_wait().unwrap() {
             break ended;
         }
-        assert!(asked.elapsed() < Duration::from_secs(120), "it waits for them");
+        assert!(asked.elapsed() < PATIENCE, "it waits for them");
         std::thread::sleep(Duration::from_millis(50));
     };
     assert!(ended.success());

@@ -244,6 +244,8 @@ fn matched(route: &EventTarget) -> RuleMatch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use dormouse_ports::{EventRule, EventShape, RuleIncarnation, RuleName};
     use dormouse_system::{RandomIds, SystemClock};
 
@@ -270,12 +272,14 @@ mod tests {
         (bus, deliveries)
     }
 
-    async fn until_delivered(bus: &LocalBus, functions: &Flaky) {
-        while functions.taken.lock().expect("a lock").is_empty()
-            || !bus.0.spool.load::<Parcel>().expect("files").is_empty()
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+    /// Waits until `happens`. Nothing is proved by its patience being short.
+    async fn until(mut happens: impl FnMut() -> bool) {
+        let waiting = async {
+            while !happens() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), waiting).await.expect("it happens");
     }
 
     #[tokio::test]
@@ -300,7 +304,8 @@ mod tests {
         let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
         tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
-        until_delivered(&bus, &functions).await;
+        let is_taken = || !functions.taken.lock().expect("a lock").is_empty();
+        until(|| is_taken() && bus.0.spool.load::<Parcel>().expect("files").is_empty()).await;
         let taken = functions.taken.lock().expect("a lock").clone();
         assert_eq!(taken.len(), 1);
         assert_eq!(taken[0].pointer("/dormouse_signal/signal_id"), Some(&json!("j1")));
@@ -316,9 +321,7 @@ mod tests {
         functions.failures.lock().expect("a lock").push(InvokeError::Permanent("no".to_owned()));
         tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         let published = bus.accept(event("jobs")).await.expect("it is published");
-        while bus.published()[0].delivery == EventDelivery::Pending {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until(|| bus.published()[0].delivery != EventDelivery::Pending).await;
         assert_eq!(bus.published()[0].delivery, EventDelivery::DeadLetter);
         assert!(folder.path().join(format!("events/{}.dead-letter", published.event_id)).exists());
     }

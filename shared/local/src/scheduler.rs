@@ -225,9 +225,12 @@ mod tests {
     }
 
     async fn taken(functions: &Flaky) -> Vec<serde_json::Value> {
-        while functions.taken.lock().expect("a lock").is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let first = async {
+            while functions.taken.lock().expect("a lock").is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), first).await.expect("the first is taken");
         tokio::time::sleep(Duration::from_millis(50)).await;
         functions.taken.lock().expect("a lock").clone()
     }

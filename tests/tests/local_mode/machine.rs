@@ -1,6 +1,5 @@
 //! `dormouse serve`: the same binary on a table of DynamoDB, as processes of their own for requests and for work.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::process::{PATIENCE, program, text};
+use crate::process::{PATIENCE, PrintedLines, in_time, program, text};
 
 /// A table, and a bus that takes every event.
 struct Place {
@@ -54,8 +53,7 @@ impl Place {
     fn serve(&self, role: &str) -> Process {
         let mut command = self.command(&["serve", "--role", role, "--table", "dormouse", "--listen", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+        let line = PrintedLines::of(child.stdout.take().expect("a pipe")).next().expect("a line");
         let address = line.trim().strip_prefix("dormouse is ready at ").expect("an address").to_owned();
         Process { child, address }
     }
@@ -78,7 +76,15 @@ impl Process {
     async fn ended(mut self) -> Option<i32> {
         let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill runs");
         assert!(asked.success());
-        tokio::task::spawn_blocking(move || self.child.wait().expect("it ends").code()).await.expect("a thread")
+        let ended = async {
+            loop {
+                if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                    return status.code();
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        in_time("it ends", ended).await
     }
 }
 
@@ -231,8 +237,7 @@ async fn a_process_that_does_not_know_its_address_says_so() {
         let mut command = place.command(&["serve", "--table", "dormouse", "--listen", "127.0.0.1:0"]);
         command.env("DORMOUSE_BASE_URL", url).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+        let line = PrintedLines::of(child.stdout.take().expect("a pipe")).next().unwrap_or_default();
         child.kill().expect("it runs");
         let ended = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();

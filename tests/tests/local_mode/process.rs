@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,32 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// What comes of `seen`, which must come: a test that would wait for ever says what for.
 pub(crate) async fn in_time<T>(what: &str, seen: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("it never came to this: {what}"))
+}
+
+/// What a program prints, line by line: one that prints nothing more fails its test, which would wait for ever.
+#[derive(Debug)]
+pub(crate) struct PrintedLines(Receiver<String>);
+
+impl PrintedLines {
+    pub(crate) fn of(output: ChildStdout) -> Self {
+        let (say, told) = mpsc::channel();
+        let lines = BufReader::new(output).lines();
+        // A test that has heard enough hears no more of it.
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| say.send(line)));
+        Self(told)
+    }
+}
+
+impl Iterator for PrintedLines {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        match self.0.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("it prints nothing more, and does not end"),
+        }
+    }
 }
 
 /// The secret of a vault, with which a provider signs its webhooks.

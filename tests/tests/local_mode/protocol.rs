@@ -1,6 +1,5 @@
 //! The protocol through the command line: work is sent, watched, answered; keys come and go.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
 use dormouse_protocol::request::VERSION_HEADER;
@@ -8,7 +7,7 @@ use dormouse_protocol::resource::{Task, TaskStatus};
 use dormouse_protocol::{Event, EventKind, PROTOCOL_VERSION};
 use serde_json::Value;
 
-use crate::process::{Dormouse, text};
+use crate::process::{Dormouse, PrintedLines, text};
 
 const EXPENSE: &str = r#"{"employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard"}"#;
 
@@ -25,14 +24,13 @@ fn lines(output: &Output) -> Vec<String> {
 }
 
 /// Watches a task from another process, and gives it out once the watched task waits.
-fn watch_until_it_waits(dormouse: &Dormouse, task: &str) -> (Child, BufReader<std::process::ChildStdout>, Vec<Event>) {
+fn watch_until_it_waits(dormouse: &Dormouse, task: &str) -> (Child, PrintedLines, Vec<Event>) {
     let watching = dormouse.command(&["tail", "--task", task, "--json"]).stdout(Stdio::piped()).spawn();
     let mut watching = watching.expect("it starts");
-    let mut told = BufReader::new(watching.stdout.take().expect("a pipe"));
+    let mut told = PrintedLines::of(watching.stdout.take().expect("a pipe"));
     let mut events: Vec<Event> = Vec::new();
     while events.last().is_none_or(|event| event.event != EventKind::TaskAuthRequired) {
-        let mut line = String::new();
-        assert!(told.read_line(&mut line).expect("text") > 0, "it ended before the task waited: {events:?}");
+        let line = told.next().unwrap_or_else(|| panic!("it ended before the task waited: {events:?}"));
         events.push(serde_json::from_str(&line).expect("an event"));
     }
     (watching, told, events)
@@ -49,7 +47,7 @@ async fn a_task_is_sent_watched_through_a_crash_and_approved() {
     let dormouse = dormouse.kill_and_restart();
     let approved = run(&dormouse, &["approve", &id, "--follow", "--json"]);
     assert_eq!(approved.status.code(), Some(0), "{:?}", lines(&approved));
-    let mut rest: Vec<String> = told.lines().map(|line| line.expect("text")).collect();
+    let mut rest: Vec<String> = told.collect();
     assert_eq!(watching.wait().expect("it ends").code(), Some(0));
     let task: Task = serde_json::from_str(&rest.pop().expect("the task")).expect("a task");
     assert_eq!(task.status, TaskStatus::Completed);

@@ -1,5 +1,7 @@
 //! Sockets of the real process, over a client that knows WebSockets and nothing of Dormouse.
 
+use std::time::Instant;
+
 use dormouse_http::LARGEST_FRAME;
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
@@ -47,14 +49,27 @@ async fn next(wire: &mut Wire) -> Result<Value, Option<u16>> {
     }
 }
 
+/// The next frame that `is_it`; signs of life and others go by.
+async fn next_that(wire: &mut Wire, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    let found = async {
+        loop {
+            let frame = next(wire).await.expect("a frame");
+            if is_it(&frame) {
+                return frame;
+            }
+        }
+    };
+    in_time(what, found).await
+}
+
 /// The next frame that is about the command `id`.
 async fn about(wire: &mut Wire, id: &str) -> Value {
-    loop {
-        let frame = next(wire).await.expect("a frame");
-        if frame["id"] == id {
-            return frame;
-        }
-    }
+    next_that(wire, id, |frame| frame["id"] == id).await
+}
+
+/// Waits until `event` is told.
+async fn told_of(wire: &mut Wire, event: &str) {
+    next_that(wire, event, |frame| frame["event"]["event"] == event).await;
 }
 
 async fn say(wire: &mut Wire, frame: &Value) {
@@ -83,7 +98,7 @@ async fn asking(dormouse: &Dormouse, key: &str, session: &str) -> String {
     assert_eq!(status, 202, "{task}");
     let task = text(&task, "id").to_owned();
     let mut wire = open(dormouse, key, &format!("/v1/tasks/{task}/stream")).await.expect("it opens");
-    while next(&mut wire).await.expect("a frame")["event"]["event"] != "task.auth_required" {}
+    told_of(&mut wire, "task.auth_required").await;
     task
 }
 
@@ -111,6 +126,7 @@ async fn a_task_is_followed_and_answered_over_sockets_that_die_with_the_process(
         let yes = json!({"type": "tool_confirmation", "id": "yes", "idempotency_key": task, "message": message});
         let mut told: Vec<(String, String)> = Vec::new();
         let (mut has_died, mut is_confirmed, mut is_over) = (false, false, false);
+        let began = Instant::now();
         while !is_over {
             let behind = told.last().map(|(id, _)| format!("?after_event_id={id}")).unwrap_or_default();
             let path = format!("/v1/tasks/{task}/stream{behind}");
@@ -151,7 +167,7 @@ async fn a_task_is_followed_and_answered_over_sockets_that_die_with_the_process(
                         is_confirmed = true;
                         dies = death == Death::AfterThat && !has_died;
                     }
-                    "ping" => {}
+                    "ping" => assert!(began.elapsed() < PATIENCE, "{death:?}: nothing more is told behind {told:?}"),
                     other => panic!("{death:?}: {other}: {frame}"),
                 }
             }
@@ -220,12 +236,15 @@ async fn what_no_client_should_send_ends_its_own_socket_and_does_nothing() {
         let MaybeTlsStream::Plain(tcp) = wire.get_mut() else { panic!("it is plain") };
         // The server may have gone before all of it is sent.
         let _ = tcp.write_all(&[bytes, late].concat()).await;
-        let code = loop {
-            match next(&mut wire).await {
-                Ok(frame) => assert_ne!(frame["id"], "late", "{case}: {frame}"),
-                Err(code) => break code,
+        let closed = async {
+            loop {
+                match next(&mut wire).await {
+                    Ok(frame) => assert_ne!(frame["id"], "late", "{case}: {frame}"),
+                    Err(code) => return code,
+                }
             }
         };
+        let code = in_time(case, closed).await;
         // With what it did not read any more, its last words may be lost.
         assert!(code.is_none_or(|code| codes.contains(&code)), "{case}: {code:?}");
     }
@@ -243,12 +262,14 @@ async fn whoever_closes_a_socket_is_answered() {
     let session = session(&dormouse, &key).await;
     let mut wire = open(&dormouse, &key, &format!("/v1/sessions/{session}/events/stream")).await.expect("it opens");
     wire.close(Some(CloseFrame { code: CloseCode::Normal, reason: "enough".into() })).await.expect("it is sent");
-    let code = loop {
-        if let Err(code) = next(&mut wire).await {
-            break code;
+    let closed = async {
+        loop {
+            if let Err(code) = next(&mut wire).await {
+                return code;
+            }
         }
     };
-    assert_eq!(code, Some(1000));
+    assert_eq!(in_time("it is closed", closed).await, Some(1000));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,18 +302,13 @@ async fn commands_that_come_too_early_or_too_late_are_refused_and_the_socket_goe
         assert_eq!(answer["status"], status, "{frame}: {answer}");
         if status == 200 {
             // Its end is told before the next command is sent.
-            while next(&mut wire).await.expect("a frame")["event"]["event"] != "task.completed" {}
+            told_of(&mut wire, "task.completed").await;
         }
     }
     let elsewhere = json_at(&dormouse, &key, &format!("/v1/sessions/{other}/events")).await;
     let resume = json!({"type": "resume", "id": "r", "after_event_id": elsewhere["data"][0]["id"]});
     say(&mut wire, &resume).await;
-    let refused = loop {
-        let frame = next(&mut wire).await.expect("a frame");
-        if frame["type"] == "error" {
-            break frame;
-        }
-    };
+    let refused = next_that(&mut wire, "it is refused", |frame| frame["type"] == "error").await;
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("r"), &json!("cursor_expired")), "{refused}");
     say(&mut wire, &json!({"type": "ping", "id": "p"})).await;
     assert_eq!(about(&mut wire, "p").await["type"], "pong", "the socket goes on");

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::process::{Dormouse, text};
+use crate::process::{Dormouse, in_time, text};
 use crate::{approval, approve_until_done, expense, folder};
 
 /// How many work at the same time.
@@ -177,7 +177,7 @@ async fn kills_under_load_lose_and_double_nothing() {
         let ledger = Ledger::default();
         let clients = join_all((0..CLIENTS).map(|client| work(&dormouse, &ledger, client, round)));
         let killer = async {
-            ledger.reach(1 + round * 17 % ACKNOWLEDGEMENTS).await;
+            in_time("so much is acknowledged", ledger.reach(1 + round * 17 % ACKNOWLEDGEMENTS)).await;
             dormouse.strike();
         };
         futures::future::join(clients, killer).await;

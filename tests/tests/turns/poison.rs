@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -112,7 +112,11 @@ fn lines(child: &mut Child) -> Receiver<String> {
 /// The rest of the next line that begins with `start`; `None` when it ends before.
 fn awaited(printed: &Receiver<String>, start: &str) -> Option<String> {
     loop {
-        let line = printed.recv().ok()?;
+        let line = match printed.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => panic!("it neither prints {start:?} nor dies"),
+        };
         if let Some(rest) = line.strip_prefix(start) {
             return Some(rest.to_owned());
         }

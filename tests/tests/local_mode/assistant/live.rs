@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::WAITING;
 use super::world::{Assistant, Wire};
-use crate::process::Dormouse;
+use crate::process::{Dormouse, in_time};
 
 /// A stream of events that is open.
 struct Follower {
@@ -26,14 +26,17 @@ impl Follower {
 
     /// Everything until an event of `kind` has come.
     async fn until(&mut self, kind: &EventKind) -> Vec<Block> {
-        loop {
-            let whole = blocks(&self.seen);
-            if whole.iter().any(|block| block.event == kind.as_str()) {
-                return whole;
+        let told = async {
+            loop {
+                let whole = blocks(&self.seen);
+                if whole.iter().any(|block| block.event == kind.as_str()) {
+                    return whole;
+                }
+                let more = self.response.chunk().await.expect("bytes");
+                self.seen.extend_from_slice(&more.unwrap_or_else(|| panic!("it ends before {kind:?}")));
             }
-            let more = self.response.chunk().await.expect("bytes").unwrap_or_else(|| panic!("it ends before {kind:?}"));
-            self.seen.extend_from_slice(&more);
-        }
+        };
+        in_time(kind.as_str(), told).await
     }
 }
 

@@ -575,8 +575,19 @@ impl Terminal {
     /// The status with which it ends where nothing more is said.
     fn ends(mut self) -> Option<i32> {
         drop(self.input);
-        while self.pieces.recv().is_ok() {}
+        shown_to_the_end(&self.pieces);
         self.child.wait().expect("it ends").code()
+    }
+}
+
+/// Takes all that a terminal shows from it, until it has ended.
+fn shown_to_the_end(pieces: &Receiver<Vec<u8>>) {
+    loop {
+        match pieces.recv_timeout(PATIENCE) {
+            Ok(_) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => panic!("it shows nothing more, and does not end"),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use dormouse_local::ScriptedTurn;
 
 use super::world::{Assistant, eventually};
-use super::{Terminal, rooms};
+use super::{Terminal, rooms, shown_to_the_end};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {
@@ -63,7 +63,7 @@ async fn is_closed_in_the_midst() -> bool {
         let closed = Command::new("kill").args(["-TERM", &terminal.child.id().to_string()]).status();
         assert!(closed.expect("kill runs").success());
         // What it shows until then has to be taken from it.
-        terminal.pieces.iter().for_each(drop);
+        shown_to_the_end(&terminal.pieces);
         assert!(terminal.child.wait().expect("it ends").success());
 
         assistant.thinks.store(0, Ordering::SeqCst);
