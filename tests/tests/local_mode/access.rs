@@ -1,5 +1,8 @@
 //! Who may ask how often, who did what, and how keys are replaced: with the real binary.
 
+use std::process::Output;
+use std::time::Instant;
+
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
 use reqwest::Response;
@@ -48,6 +51,7 @@ async fn a_noisy_tenant_is_told_to_wait_and_a_quiet_one_is_not() {
     let noisy: Vec<Value> = ["a", "b", "c"].map(|actor| of("noisy", actor)).to_vec();
     let quiet = of("quiet", "ada");
     let (mut let_in, mut refused) = (0, 0);
+    let began = Instant::now();
     for round in 0..40 {
         for key in &noisy {
             let response = get(&dormouse, "/v1/tasks", text(key, "key")).await;
@@ -70,11 +74,20 @@ async fn a_noisy_tenant_is_told_to_wait_and_a_quiet_one_is_not() {
             assert_eq!(header(&response, "ratelimit-policy"), "\"key\";q=20;w=60, \"tenant\";q=30;w=60");
         }
     }
-    // A minute may begin anew while it runs, and not more often than once.
-    assert!((30..=60).contains(&let_in) && let_in + refused == 120, "{let_in} let in, {refused} refused");
-    // The routes beside the protocol count with it.
-    let (status, body) = post(&dormouse, "/graphs/reminder/turns", text(&noisy[0], "key"), json!({})).await;
-    assert!(status == 429 && body["error"]["category"] == "rate_limited" || let_in > 30, "{status} {body}");
+    // On a busy machine a minute begins anew while it runs.
+    let most = 30 * (1 + began.elapsed().as_secs() / 60);
+    assert!((30..=most).contains(&let_in) && let_in + refused == 120, "{let_in} let in, {refused} refused");
+    // The routes beside the protocol count with it, also where one begins before they are asked.
+    let beside = async {
+        loop {
+            let (status, body) = post(&dormouse, "/graphs/reminder/turns", text(&noisy[0], "key"), json!({})).await;
+            if status == 429 {
+                return body;
+            }
+        }
+    };
+    let body = in_time("the routes beside the protocol are refused", beside).await;
+    assert_eq!(body["error"]["category"], "rate_limited", "{body}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,6 +322,14 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
     assert!(erased["signals"].as_u64() >= Some(2), "of its pause, and the one that came early: {erased}");
 }
 
+/// Erases what `named` names, beside those who go on writing to it until it is: they are not waited for where it fails.
+async fn erased(dormouse: &Dormouse, named: &[&str]) -> Output {
+    let erase = dormouse.command(&[&["erase"][..], named, &["--yes", "--json"]].concat());
+    let erased = tokio::process::Command::from(erase).output().await.expect("it runs");
+    assert!(erased.status.success(), "{named:?}: {erased:?}");
+    erased
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_is_erased_although_it_goes_on_writing() {
     let folder = folder();
@@ -328,10 +349,9 @@ async fn a_tenant_is_erased_although_it_goes_on_writing() {
     };
     let erasing = async {
         while get(&dormouse, "/v1/workspaces", &gone).await.json::<Value>().await.expect("JSON")["data"][4].is_null() {}
-        let mut erase = dormouse.command(&["erase", "tenant", "gone", "--yes", "--json"]);
-        tokio::task::spawn_blocking(move || erase.output()).await.expect("a thread").expect("it runs")
+        erased(&dormouse, &["tenant", "gone"]).await
     };
-    let (written, erased) = tokio::join!(writing, erasing);
+    let (written, erased) = in_time("it is erased", async { tokio::join!(writing, erasing) }).await;
     let told: Value = serde_json::from_slice(&erased.stdout).unwrap_or_else(|_| panic!("{erased:?}"));
     assert!(written >= 5 && told["documents"].as_u64() > Some(written), "{written} were written: {told}");
     assert_eq!(
@@ -373,11 +393,8 @@ async fn a_session_and_a_workspace_are_erased_although_tasks_are_submitted_to_th
             }
         };
         let id = if kind == "session" { session.clone() } else { workspace.clone() };
-        let mut erase = dormouse.command(&["erase", kind, &id, "--yes", "--json"]);
-        let erasing = async { tokio::task::spawn_blocking(move || erase.output()).await.expect("a thread") };
-        let (submitted, erased) = tokio::join!(writing, erasing);
-        let erased = erased.expect("it runs");
-        assert!(erased.status.success(), "{kind}: {erased:?}");
+        let erasing = async { erased(&dormouse, &[kind, &id]).await };
+        let (submitted, _) = in_time("it is erased", async { tokio::join!(writing, erasing) }).await;
         for task in submitted {
             for path in [format!("/v1/tasks/{task}"), format!("/v1/tasks/{task}/events")] {
                 assert_eq!(get(&dormouse, &path, &ada).await.status(), 404, "{kind}: {path}");
@@ -464,10 +481,8 @@ async fn of_a_tenant_that_writes_while_it_is_erased_no_row_is_left() {
         assert_eq!(says().await, 201);
     }
     // Until the key is refused.
-    let mut erase = tokio::process::Command::from(dormouse.command(&["erase", "tenant", "acme", "--yes", "--json"]));
     let writes = async { while says().await != 401 {} };
-    let (erased, ()) = tokio::join!(erase.output(), writes);
-    assert!(erased.as_ref().is_ok_and(|output| output.status.success()), "{erased:?}");
+    in_time("it is erased", async { tokio::join!(erased(&dormouse, &["tenant", "acme"]), writes) }).await;
     // What was under way when its key was looked at may have been written behind the eraser.
     let again = dormouse.command(&["erase", "tenant", "acme", "--yes"]).output().expect("it runs");
     assert!(matches!(again.status.code(), Some(0 | 4)), "{again:?}");
