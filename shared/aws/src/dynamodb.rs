@@ -401,6 +401,10 @@ impl Records for DynamoDbStateStore {
         self.streams.entries(stream, after, limit).await
     }
 
+    async fn entry(&self, stream: &str, position: u64) -> Result<Option<StreamEntry>, StoreError> {
+        self.streams.entry(stream, position).await
+    }
+
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         self.streams.tip(stream).await
     }

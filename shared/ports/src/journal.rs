@@ -425,6 +425,15 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError>;
 
+    /// The entry of `stream` at `position`, if there is one; one without fields stands for one that cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn entry(&self, stream: &str, position: u64) -> Result<Option<StreamEntry>, StoreError> {
+        let Some(before) = position.checked_sub(1) else { return Ok(None) };
+        Ok(self.entries(stream, before, 1).await?.into_iter().find(|entry| entry.position == position))
+    }
+
     /// The end of `stream`.
     ///
     /// # Errors

@@ -296,6 +296,20 @@ impl StreamItems {
         Ok(entries)
     }
 
+    /// The entry at `position`: with one request, where the batch is found by its first position.
+    pub(super) async fn entry(&self, stream: &str, position: u64) -> Result<Option<StreamEntry>, StoreError> {
+        let Some(before) = position.checked_sub(1) else { return Ok(None) };
+        let batch = match position.checked_add(1) {
+            Some(behind) => self.newest_batch(stream, Some(behind)).await?,
+            None => None,
+        };
+        let found = match batch {
+            Some(batch) if holds(&batch, position)? => self.entries_of(stream, &batch).await?,
+            Some(_) | None => self.entries(stream, before, 1).await?,
+        };
+        Ok(found.into_iter().find(|entry| entry.position == position))
+    }
+
     /// Batches of `stream` with all entries behind `after`, as far as `limit` of them go.
     async fn batches(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<Item>, StoreError> {
         if after > 0 {
@@ -364,7 +378,7 @@ impl StreamItems {
         if position == 0 {
             return Ok(None);
         }
-        let holds = |batch: &Item| Ok::<_, StoreError>((bounds(batch)?.0..=bounds(batch)?.1).contains(&position));
+        let holds = |batch: &Item| holds(batch, position);
         let mut found = match position.checked_add(1) {
             Some(behind) => self.newest_batch(stream, Some(behind)).await?,
             None => None,
@@ -396,6 +410,12 @@ fn bounds(batch: &Item) -> Result<(u64, u64), StoreError> {
         None => keys::position_of(text(batch, SK)?),
     };
     Ok((first, last.ok_or_else(|| StoreError::Corrupt("a batch without a place".to_owned()))?))
+}
+
+/// True if the entry at `position` is in `batch`.
+fn holds(batch: &Item, position: u64) -> Result<bool, StoreError> {
+    let (first, last) = bounds(batch)?;
+    Ok((first..=last).contains(&position))
 }
 
 /// Placeholders for the entries of `batch`, the first of which has position `first`: positions have no gaps, even where

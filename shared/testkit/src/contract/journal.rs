@@ -72,6 +72,17 @@ async fn read_at(store: &Store, id: &str, now: Timestamp) -> Option<Document> {
     store.document(&key(id), now).await.expect("the store answers")
 }
 
+/// Checks that each of `positions` has its entry, and `absent` have none.
+async fn has_entries(store: &Store, stream: &str, positions: std::ops::RangeInclusive<u64>, absent: &[u64]) {
+    for position in positions {
+        let found = store.entry(stream, position).await.expect("the store answers");
+        assert_eq!(found, Some(StreamEntry { position, entry: numbered(position) }), "the entry at {position}");
+    }
+    for position in absent {
+        assert_eq!(store.entry(stream, *position).await.expect("the store answers"), None, "nothing is at {position}");
+    }
+}
+
 async fn positions(store: &Store, stream: &str, after: u64, limit: usize) -> Vec<u64> {
     let entries = store.entries(stream, after, limit).await.expect("the store answers");
     for StreamEntry { position, entry } in &entries {
@@ -257,6 +268,7 @@ pub(super) async fn the_newest_append_keeps_the_end_of_a_stream(store: Store) {
         }
     }
     assert_eq!(positions(&store, "s", u64::MAX, 1).await, [0_u64; 0]);
+    has_entries(&store, "s", 1..=16, &[0, 17, u64::MAX]).await;
     let rows = feed(&store, "feed").await;
     assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 2), (3, 1), (4, 12), (16, 1)]);
     assert!(rows.windows(2).all(|pair| pair[0].at < pair[1].at), "{rows:?}");
@@ -289,6 +301,7 @@ pub(super) async fn appends_take_over_the_end_of_a_stream(store: Store) {
             assert_eq!(positions(&store, "s", after, limit).await, wanted, "{limit} behind {after}");
         }
     }
+    has_entries(&store, "s", 1..=9, &[0, 10]).await;
     let mut firsts = Vec::new();
     for position in 1..=9 {
         firsts.push(store.append_of("s", position).await.expect("an answer").expect("an append").first);
