@@ -27,12 +27,12 @@ use dormouse_ports::{
     AnswerRule, ChildLink, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
     SignalDescriptor, Until,
 };
-use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Role, Session, Task,
     TaskMessageKind, TaskStatus,
 };
+use dormouse_protocol::{Operation, ProtocolError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -41,6 +41,7 @@ use crate::api::{Api, Change, by};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{is_confidential, joining, payload_of};
 use crate::documents::Stored;
+use crate::idempotency::Sighting;
 use crate::messages::unplaced;
 use crate::receipts::{AnsweredApproval, ApprovalDecision, decision, is_of_another, note_approval};
 use crate::refusal::{conflict, internal, refused, store, transition};
@@ -176,7 +177,11 @@ impl Api {
                 Ok(self.answer(call, session, task, (kind, message)).await?.change)
             }
             TaskMessageKind::Interrupt => {
-                let mut change = SessionChange::open(session, by(call), call.now);
+                let keeping = match self.repetitions.sight(call, &session).await? {
+                    Sighting::Again(status, answer) => return Ok(Change::repeated(status, answer)),
+                    Sighting::New(keeping) => keeping,
+                };
+                let mut change = SessionChange::open(session, by(call), call.now).keeping(keeping);
                 let id = task.kept.resource.envelope.id;
                 change.thread_mut().put_first(&id);
                 let position = change.next();
@@ -202,6 +207,13 @@ impl Api {
         mut task: Stored<Task>,
         (kind, message): (TaskMessageKind, MessageInput),
     ) -> Result<TakenAnswer, ProtocolError> {
+        let keeping = match self.repetitions.sight(call, &session).await? {
+            Sighting::Again(status, answer) => {
+                let change = Change::repeated(status, answer);
+                return Ok(TakenAnswer { change, is_yes: None, is_denied_in_part: false });
+            }
+            Sighting::New(keeping) => keeping,
+        };
         if !task.kept.resource.status.is_suspended() {
             return Err(conflict("the task does not wait for an answer"));
         }
@@ -246,7 +258,11 @@ impl Api {
         let decides = matches!(write, InvocationWrite::Deliver { .. });
         let confides = is_confidential(&message.parts);
         task.kept.own.is_confidential |= confides;
-        let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
+        // A request that waits for other parts is no document yet.
+        let is_of_message = call.operation == Operation::AppendTaskMessage;
+        let keeping = if decides || is_of_message { keeping } else { keeping.apart() };
+        let change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
+        let mut change = change.keeping(keeping);
         let task_id = Some(task.kept.resource.envelope.id.clone());
         let said = NewMessage { message: unplaced(message, task_id, call.now), heard: true };
         let message = change.append_message(said, |message| Draft::task_message(kind, message))?;

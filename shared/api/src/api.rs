@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::artifacts::ArtifactContents;
 use crate::change::By;
 use crate::connectors::Proofs;
-use crate::idempotency::Repetitions;
+use crate::idempotency::{Repetitions, notes_key};
 use crate::lists::Lists;
 use crate::permissions::PermissionRequests;
 use crate::reads::Reads;
@@ -90,6 +90,8 @@ pub(crate) struct Change {
     pub(crate) work: Option<InvocationId>,
     /// Subscription that wakes no invocation from now on.
     pub(crate) ended: Option<Subscription>,
+    /// True if the answer is that of the first request with the same key, and nothing is written.
+    pub(crate) is_repeated: bool,
 }
 
 impl Change {
@@ -99,7 +101,14 @@ impl Change {
     /// `internal_error` when the resource cannot be written.
     pub(crate) fn new(journal: Journal, status: u16, resource: &impl Serialize) -> Result<Self, ProtocolError> {
         let answer = (status, json(resource)?);
-        Ok(Self { journal, invocation: None, session: None, answer, work: None, ended: None })
+        let (invocation, session, work, ended) = Default::default();
+        Ok(Self { journal, invocation, session, answer, work, ended, is_repeated: false })
+    }
+
+    /// Writes nothing: the request was done before, and was answered so.
+    pub(crate) fn repeated(status: u16, body: Value) -> Self {
+        let (journal, invocation, session, work, ended) = Default::default();
+        Self { journal, invocation, session, answer: (status, body), work, ended, is_repeated: true }
     }
 
     /// Writes nothing: everything is as it was asked to be.
@@ -257,9 +266,14 @@ impl Api {
 
     /// Commits `change`; `None` when another writer was faster.
     pub(crate) async fn commit(&self, call: &Call, change: Change) -> Result<Option<CallAnswer>, ProtocolError> {
-        let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
-        // Also a call that changes nothing is answered the same when its key comes again.
-        journal.documents.extend(self.repetitions.record(call, status, &body).await?);
+        let Change { mut journal, invocation, session, answer: (status, body), work, ended, is_repeated } = change;
+        if is_repeated {
+            return Ok(Some(CallAnswer::Repeated(status, body)));
+        }
+        if !notes_key(&journal) {
+            // Also a call that changes nothing is answered the same when its key comes again.
+            journal.documents.extend(self.repetitions.record(call, status, &body).await?);
+        }
         if journal.is_empty() && invocation.is_none() {
             return Ok(Some(answered(status, body)));
         }

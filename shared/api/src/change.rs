@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use crate::deletion::Tombstone;
 use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
+use crate::idempotency::{Keeping, put_note};
 use crate::receipts::{RECEIPT, Receipts};
 use crate::refusal::{UnsignedError, internal};
 use crate::{feed, transcript, webhooks};
@@ -50,6 +51,7 @@ pub(crate) struct SessionChange {
     /// Receipts that are not signed yet, with the positions of their events among `events`.
     unsigned: Vec<(usize, Unsigned)>,
     replay: Option<ReplayEventMetadata>,
+    keeping: Keeping,
 }
 
 /// Field of a stored event with what is recorded for replays. It is no field of an event as clients know it.
@@ -99,7 +101,13 @@ impl SessionChange {
             receipts: None,
             unsigned: Vec::new(),
             replay: None,
+            keeping: Keeping::default(),
         }
+    }
+
+    /// The same, with which the key of its request is kept so.
+    pub(crate) fn keeping(self, keeping: Keeping) -> Self {
+        Self { keeping, ..self }
     }
 
     /// The same, in which `receipts` issues receipts.
@@ -375,6 +383,8 @@ impl SessionChange {
         let Some(last) = self.events.last() else { return Ok((self.session, self.journal)) };
         self.session.kept.resource.last_event_id = Some(last.envelope.id.clone());
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;
+        let keeping = std::mem::take(&mut self.keeping);
+        let note = keeping.note_in(&mut self.session.kept.own, (self.first, self.now))?;
         let state = state_of(&self.session);
         let session = &mut self.session.kept.resource;
         (session.state, session.envelope.updated_at) = (state, self.now);
@@ -385,6 +395,9 @@ impl SessionChange {
             if let Some(entry) = entries.get_mut(at) {
                 entry.insert(MATERIAL.to_owned(), Value::Object(material));
             }
+        }
+        if let (Some(note), Some(entry)) = (note, entries.first_mut()) {
+            put_note(entry, note);
         }
         let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
         let stream = self.stream().to_owned();

@@ -167,7 +167,7 @@ fn fresh(asker: &Stored<Task>, id: &SessionId, commit: &Commit) -> Stored<Sessio
     };
     let own = TranscriptSegment { stream: id.to_string(), first: 1, last: None };
     let quotas = asker.kept.own.quotas.clone();
-    let index = SessionIndex { transcript: vec![own], quotas, ..SessionIndex::default() };
+    let index = SessionIndex { transcript: vec![own], quotas, ..SessionIndex::new() };
     Stored::new(&asker.kept.tenant, Some(task.workspace_id.clone()), session, index)
 }
 

@@ -14,7 +14,7 @@
 //! | `file` | a hash of workspace and path | all of it (`crate::files`) |
 //! | `image` | a hash of the tenant and its id | all of it (`crate::images`) |
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
-//! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
+//! | `idempotency` | a hash of the scope | all of it, of keys that are not noted in a stream ([`crate::idempotency`]) |
 //!
 //! Resources stand in the lists `<tenant>/<kind>`, which is wide and has their workspaces as labels, and
 //! `<tenant>/<kind>/<parent>` of sessions and tasks, ordered by their ids, which are ordered by the time of their making. Outcomes and the final states of tasks stand in none: their lists are made from
@@ -313,6 +313,13 @@ pub(crate) struct SessionIndex {
     /// Quotas of its workspace and its tenant when it was made.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) quotas: BTreeSet<QuotaId>,
+    /// The position of the newest event that notes the key of its request; 0 where none does. A session of a version that
+    /// noted none does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keyed: Option<u64>,
+    /// Instant from which on no key that could be noted is kept in a document; absent where none is.
+    #[serde(rename = "apart", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) apart_until: Option<Timestamp>,
 }
 
 /// A message to a task whose run hears, in its midst, what is said to it.
@@ -325,6 +332,11 @@ pub(crate) struct Interruption {
 }
 
 impl SessionIndex {
+    /// That of a session that is made now: no request with a key has written to it.
+    pub(crate) fn new() -> Self {
+        Self { keyed: Some(0), ..Self::default() }
+    }
+
     /// Notes that the message at `position`, which its agent has not been given, is for the run of `task`.
     pub(crate) fn interrupted(&mut self, task: &TaskId, position: u64) {
         if self.undelivered.contains(&position) {

@@ -68,6 +68,9 @@ impl Api {
         };
         let TakenAnswer { mut change, is_yes, is_denied_in_part } =
             self.answer(call, session, task, (kind, message_of(&response))).await?;
+        if change.is_repeated {
+            return Ok(change);
+        }
         if change.work.is_some() {
             // What the question calls a no counts before the words that people use for one.
             let verdict = is_yes.or(said);
@@ -196,6 +199,12 @@ impl PermissionRequests {
         let asked = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse::<u64>().ok());
         Ok(asked.is_some_and(|asked| (1..=latest).contains(&asked)))
     }
+}
+
+/// The task whose request `request` is, if it is the id of one.
+pub(crate) fn task_of(request: &PermissionRequestId) -> Option<TaskId> {
+    let (task, _) = ids::own(request.as_str()).rsplit_once('.')?;
+    Some(TaskId::from(ids::with_word(TaskId::OBJECT, task)))
 }
 
 fn invocation_of(task: &Stored<Task>) -> InvocationId {

@@ -90,7 +90,7 @@ impl Api {
             summary: None,
             expires_at: None,
         };
-        let thread = SessionIndex { transcript: vec![own(&id, 1)], quotas, ..SessionIndex::default() };
+        let thread = SessionIndex { transcript: vec![own(&id, 1)], quotas, ..SessionIndex::new() };
         let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), session, thread);
         let mut change = SessionChange::open(stored, by(call), call.now);
         let draft = Draft::session_created(change.session());
@@ -200,7 +200,7 @@ impl Api {
             None => None,
         };
         let quotas = parent.kept.own.quotas.clone();
-        let thread = SessionIndex { transcript, messages, undelivered_from, quotas, ..SessionIndex::default() };
+        let thread = SessionIndex { transcript, messages, undelivered_from, quotas, ..SessionIndex::new() };
         let origin = &parent.kept.resource;
         let session = Session {
             envelope: Envelope::new(id.clone(), call.now).with_metadata(request.metadata),

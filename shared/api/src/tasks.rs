@@ -26,6 +26,7 @@ use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential, shows_images};
 use crate::documents::{HEARD_AT_ONCE, Kept, Stored, TaskIndex, TaskStanding, TranscriptSegment};
 use crate::ending::{TaskEnd, end};
+use crate::idempotency::Sighting;
 use crate::lists::Lists;
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
@@ -113,6 +114,10 @@ impl Api {
     pub(crate) async fn submit(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
+        let keeping = match self.repetitions.sight(call, &session).await? {
+            Sighting::Again(status, answer) => return Ok(Change::repeated(status, answer)),
+            Sighting::New(keeping) => keeping,
+        };
         let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
         let ChosenPersona { id: persona_id, spec, quota } =
             self.chosen_persona(call, Some(&session.kept.resource.workspace_id), persona).await?;
@@ -138,7 +143,9 @@ impl Api {
         quotas.extend([quota, call.actor.quota_id.clone()].into_iter().flatten());
 
         let id: TaskId = self.fresh(call.now);
-        let mut change = SessionChange::open(session, by(call), call.now);
+        // How it was queued is nowhere written once its turn has come.
+        let keeping = if is_queued { keeping.apart() } else { keeping };
+        let mut change = SessionChange::open(session, by(call), call.now).keeping(keeping);
         if takes_all {
             change.thread_mut().delivered_but_awaited();
         }

@@ -10,6 +10,7 @@ use crate::events::writers_at_once;
 use crate::forks::{forked_and_cut, worker};
 use crate::idempotency::twenty_submits;
 use crate::interruptions::{heard_once, looking};
+use crate::noted_keys::{submitted_and_approved, twenty_approvals};
 use crate::overlaps::helper;
 use crate::parts::{answers_at_once, two_of_three};
 use crate::quotas::{at_once, step_by_step};
@@ -50,6 +51,8 @@ async fn what_holds_in_memory_holds_there() {
         .while_time_passes(async {
             Box::pin(twenty_submits(&world, &world.session().await)).await;
             world.work().await;
+            Box::pin(submitted_and_approved(&world, &world.session().await)).await;
+            Box::pin(twenty_approvals(&world, &world.session().await)).await;
             Box::pin(writers_at_once(&world, &world.session().await)).await;
             Box::pin(approval(&world, &world.session().await)).await;
             Box::pin(two_of_three(&world, &world.session().await)).await;

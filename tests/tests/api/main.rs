@@ -17,6 +17,7 @@ mod identity;
 mod images;
 mod interruptions;
 mod late;
+mod noted_keys;
 mod open;
 mod overlaps;
 mod parts;

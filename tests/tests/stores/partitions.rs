@@ -20,6 +20,8 @@ use aws_smithy_runtime_api::client::interceptors::context::BeforeSerializationIn
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_harness::TurnOutcome;
+use dormouse_ports::IdSource;
+use dormouse_system::RandomIds;
 use serde_json::json;
 
 use api::Deployment;
@@ -150,5 +152,43 @@ async fn one_tenant_gets_thousands_of_tasks_done_in_a_second() {
     for kind in ["FEED#acme/event#", "LIST#acme/task#", "PENDING#", "index CLAIMS#"] {
         let shards = shared.iter().filter(|(key, _)| key.starts_with(kind)).count();
         assert!(shards == 16, "{kind} is spread over {shards} partitions");
+    }
+}
+
+/// Submits a task and approves it, and works on both; what the two requests took.
+async fn requests_of(deployment: &Deployment, session: &str, keyed: bool) -> [api::Units; 2] {
+    let key = || keyed.then(|| RandomIds.fresh());
+    let input = json!({ "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" });
+    let body = json!({ "input": input, "persona_id": "persona_expense-approval" });
+    deployment.meter.reset();
+    let task = deployment.ask(&format!("/v1/sessions/{session}/tasks"), &body, key()).await;
+    let submit = api::Units::of(&deployment.meter);
+    let id = task["id"].as_str().unwrap().to_owned();
+    let outcome = deployment.harness.take_up(&id.as_str().into(), None).await.outcome;
+    assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+    let verdict = json!({ "role": "user", "parts": [{ "type": "json", "value": { "approved": true } }] });
+    let answer = json!({ "kind": "input", "message": verdict });
+    deployment.meter.reset();
+    deployment.ask(&format!("/v1/tasks/{id}/messages"), &answer, key()).await;
+    let approve = api::Units::of(&deployment.meter);
+    let outcome = deployment.harness.take_up(&id.as_str().into(), None).await.outcome;
+    assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    [submit, approve]
+}
+
+/// A key is noted in items that are written anyway, and stays within what these cost: as many as a session notes.
+#[tokio::test]
+async fn keys_for_repetitions_take_no_write_unit_of_a_submit_and_an_approval() {
+    let deployment = Deployment::new().await;
+    let plain = requests_of(&deployment, &deployment.new_session().await, false).await;
+    let session = deployment.new_session().await;
+    for number in 0..24 {
+        let keyed = requests_of(&deployment, &session, true).await;
+        for (step, (with, without)) in ["submit", "approve"].into_iter().zip(keyed.into_iter().zip(plain)) {
+            let costs = format!("{step} {number} takes {with:?}, and {without:?} without a key");
+            assert!((with.writes - without.writes).abs() < 0.01, "{costs}");
+            assert!(with.requests <= without.requests + 1, "{costs}");
+            assert!(with.reads <= without.reads + 1.0, "{costs}");
+        }
     }
 }

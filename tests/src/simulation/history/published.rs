@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::{Commit, Document, DocumentKey, FeedRequest, FeedRow, Map, StreamTip};
 use dormouse_protocol::Event;
@@ -27,6 +27,8 @@ pub(crate) struct Published {
     documents: BTreeMap<String, Session>,
     /// What idempotency keys were answered with, and until when that is kept.
     pub(crate) receipts: BTreeMap<String, Vec<(Option<Timestamp>, Value)>>,
+    /// The events that note the key of their request.
+    pub(crate) noted: BTreeSet<EventId>,
     /// The version of each document that was seen last, and until when it is kept: one that comes anew begins at 1 again.
     versions: BTreeMap<DocumentKey, (u64, Option<Timestamp>)>,
     /// The true present instant, where the store is one in which commits are under way for a while.
@@ -40,6 +42,9 @@ pub(crate) struct Published {
     /// Something that cannot be read.
     pub(crate) unreadable: Option<String>,
 }
+
+/// Field of a stored event with the key of its request.
+const NOTED: &str = "noted";
 
 /// By how much the clock of a process is wrong at most.
 const SKEW: SignedDuration = SignedDuration::from_secs(2);
@@ -119,6 +124,8 @@ impl Published {
         let mut grown = 0;
         for append in &commit.journal.appends {
             let entries = at_once(store.entries(&append.stream, 0, usize::MAX)).unwrap_or_default();
+            let noted = entries.iter().filter(|entry| entry.entry.contains_key(NOTED));
+            self.noted.extend(noted.map(|entry| EventId::at(&append.stream, entry.position)));
             let events = entries.into_iter().map(|entry| serde_json::from_value(Value::Object(entry.entry)));
             match events.collect::<Result<Vec<Event>, _>>() {
                 Ok(events) => {

@@ -208,15 +208,26 @@ pub(super) fn keys_count_once(sight: &Sight<'_>) -> Result<(), String> {
         |pair: &[(Option<Timestamp>, Value)]| pair[0].0.zip(pair[1].0).is_some_and(|(one, two)| is_forgotten(one, two));
     let changed = published.receipts.iter().find(|(_, answers)| !answers.windows(2).all(anew));
     ensure(changed.is_none(), || format!("a key was answered twice: {changed:?}"))?;
+    let answers = || published.receipts.values().flatten().map(|(_, answer)| answer);
+    let events = || published.streams.values().flatten();
+    let mut accepted: BTreeMap<&str, usize> = BTreeMap::new();
+    let submitted = events().filter(|event| event.event == EventKind::TaskSubmitted);
+    for event in submitted.filter(|event| published.noted.contains(&event.envelope.id)) {
+        *accepted.entry(event.resource.id.as_str()).or_default() += 1;
+    }
     published.tasks.keys().try_for_each(|id| {
         // What a cancellation is answered with names the task too.
-        let accepts =
-            |(_, answer): &&(Option<Timestamp>, Value)| answer["id"] == id.as_str() && answer["status"] != "CANCELED";
-        let keys = published.receipts.values().flatten().filter(accepts).count();
+        let accepts = |answer: &&Value| answer["id"] == id.as_str() && answer["status"] != "CANCELED";
+        let keys = answers().filter(accepts).count() + accepted.get(id.as_str()).copied().unwrap_or_default();
         ensure(keys == 1, || format!("task {id} was accepted, and {keys} keys know of it"))
     })?;
+    let made = events().filter(|event| event.event == EventKind::SessionCreated && event.idempotency_key.is_some());
+    for session in made.map(|event| event.resource.id.as_str()) {
+        let is_known = answers().any(|answer| answer["id"] == session && answer["state"] != "CLOSED");
+        ensure(is_known, || format!("session {session} was made, and no key knows of it"))?;
+    }
     let mut times = BTreeMap::new();
-    published.streams.values().flatten().try_for_each(|event| {
+    events().try_for_each(|event| {
         let Some(key) = &event.idempotency_key else { return Ok(()) };
         let at = event.envelope.created_at;
         let first = times.insert(key, at).unwrap_or(at);

@@ -106,6 +106,8 @@ impl LyingStore {
         let forgotten = match self.bug {
             Some(PlantedBug::ForgetChain) => Some("receipts"),
             Some(PlantedBug::ForgetUnheard) => Some("unheard_at"),
+            // As of a session of an earlier version: where the notes of keys are is not known.
+            Some(PlantedBug::AcceptTwice) => Some("keyed"),
             _ => None,
         };
         if let Some(forgotten) = forgotten {
