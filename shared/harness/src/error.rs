@@ -94,7 +94,8 @@ impl TurnError {
 
 impl From<EngineError> for TurnError {
     /// The category behind carriers. Transient, in any category, when only a port was busy. Errors that the engine
-    /// raised before any node ran, or on a wake-up, count as mistakes of the request.
+    /// raised before any node ran, or on a wake-up, count as mistakes of the request, unless they carry a state: then it
+    /// is what the session holds that does not fit.
     fn from(error: EngineError) -> Self {
         let plain = Self::new(error.derived_category().clone(), error.message());
         let of_given_state = [Category::StateValidationError, Category::ReducerError].contains(&plain.category);

@@ -249,6 +249,41 @@ async fn a_session_whose_turn_failed_is_free_at_once() {
     assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
 }
 
+/// A harness of a graph that keeps its field `answer` in sessions.
+fn keeper(stage: &Stage, answer: Field) -> Harness {
+    let graph = GraphBuilder::new("keeper", StateSchema::new().field("answer", answer))
+        .entry("end")
+        .function("end", |_: State| async { Ok(Update::none()) })
+        .edge("end", END)
+        .sessions(SessionPolicy::full_state());
+    stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())])
+}
+
+#[tokio::test]
+async fn a_session_that_fits_the_graph_no_more_is_not_the_mistake_of_who_calls() {
+    let stage = Stage::default();
+    let turn = |session: &str, state: Value| FreshTurn {
+        session_id: Some(session.into()),
+        ..FreshTurn::new("keeper", map(state))
+    };
+    let before = keeper(&stage, Field::new(FieldType::Str, "yes"));
+    assert!(matches!(before.turn(turn("s", json!({}))).await.outcome, TurnOutcome::Completed(_)));
+    let now = keeper(&stage, Field::new(FieldType::Int, 0));
+    for (session, state, bucket) in [
+        ("s", json!({}), Bucket::SessionTerminating),
+        ("s", json!({ "answer": "no" }), Bucket::SessionTerminating),
+        ("fresh", json!({ "answer": "no" }), Bucket::UserCorrectable),
+    ] {
+        match now.turn(turn(session, state)).await.outcome {
+            TurnOutcome::Errored(error) => {
+                assert_eq!((error.category, error.bucket), (Category::StateValidationError, bucket), "{session}");
+            }
+            other => panic!("it did not fail: {other:?}"),
+        }
+    }
+    assert!(matches!(now.turn(turn("s", json!({ "answer": 5 }))).await.outcome, TurnOutcome::Completed(_)));
+}
+
 #[tokio::test]
 async fn an_id_of_another_graph_is_refused_and_tells_nothing() {
     let stage = Stage::default();

@@ -285,12 +285,16 @@ impl SessionRun {
 
 /// The state in which an invocation starts: defaults, then the loaded session, then what the caller gave. Where a
 /// session was loaded, given fields go through their reducers, so that a chat passes only its new message.
+///
+/// # Errors
+/// Those of what was given; with the state that was stored where that does not fit the schema whatever is given.
 pub(super) fn initial_state(schema: &StateSchema, loaded: Option<&Map>, given: Map) -> Result<State, EngineError> {
+    begun(schema, loaded, given).map_err(|error| loaded.and_then(|loaded| misfit(schema, loaded)).unwrap_or(error))
+}
+
+fn begun(schema: &StateSchema, loaded: Option<&Map>, given: Map) -> Result<State, EngineError> {
     let invalid = |reason: String| EngineError::new(Category::StateValidationError, reason);
-    let mut state = schema.defaults();
-    for (name, value) in loaded.into_iter().flatten() {
-        state.set(&name.as_str().into(), Arc::new(value.clone()));
-    }
+    let mut state = stored_state(schema, loaded);
     let is_loaded = |name: &str| loaded.is_some_and(|loaded| loaded.contains_key(name));
     let (merged, set): (Map, Map) = given.into_iter().partition(|(name, _)| is_loaded(name));
     for (name, value) in set {
@@ -306,6 +310,28 @@ pub(super) fn initial_state(schema: &StateSchema, loaded: Option<&Map>, given: M
     })?;
     schema.validate(&state).map_err(invalid)?;
     Ok(state)
+}
+
+fn stored_state(schema: &StateSchema, loaded: Option<&Map>) -> State {
+    let mut state = schema.defaults();
+    for (name, value) in loaded.into_iter().flatten() {
+        state.set(&name.as_str().into(), Arc::new(value.clone()));
+    }
+    state
+}
+
+/// The error of a session that no turn can begin with, if it is one: what it holds does not fit the schema. Fields that
+/// lack a fitting default are left to who gives them.
+fn misfit(schema: &StateSchema, loaded: &Map) -> Option<EngineError> {
+    let stored = stored_state(schema, Some(loaded));
+    let reason = schema.validate(&stored).err()?;
+    let is_refused =
+        |name: &str, value: &Value| schema.get(name).is_some_and(|(_, field)| !field.field_type.admits(value));
+    let fits_empty = schema.validate(&schema.defaults()).is_ok();
+    (fits_empty || loaded.iter().any(|(name, value)| is_refused(name, value))).then(|| {
+        let message = format!("what the session holds does not fit the state of the graph: {reason}");
+        EngineError::new(Category::StateValidationError, message).with_state(&stored)
+    })
 }
 
 /// Carries `mine`, which started from `base`, over onto `theirs`: appended items are appended, changed fields win,
