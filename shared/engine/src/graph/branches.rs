@@ -45,7 +45,8 @@ impl fmt::Debug for Branch {
 }
 
 impl Branch {
-    /// A branch that runs `graph` on a state of its own. Its `outputs` name the fields that it contributes.
+    /// A branch that runs `graph` on a state of its own. It contributes what `projection` takes out of that: with `outputs`
+    /// the fields that these name, with [`Projection::by_name`] every field that both states have.
     pub fn subgraph(graph: Arc<CompiledGraph>, projection: Projection) -> Self {
         Self { graph: Some(graph), projection, ..Self::default() }
     }

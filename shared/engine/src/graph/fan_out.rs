@@ -209,9 +209,9 @@ impl FanOut {
         {
             return refuse(Category::FanOutFieldNotList, format!("`{field}` is not a list"));
         }
+        let mut degraded = self.middleware.iter().filter_map(|m| m.static_degraded_update());
         if let Some(collect) = &self.collect_field
-            && let Some(update) = self.middleware.iter().find_map(|m| m.static_degraded_update())
-            && update.get(collect).is_none()
+            && degraded.any(|update| update.get(collect).is_none())
         {
             let message = format!("the degraded update of an instance must set `{collect}`");
             return refuse(Category::FanOutDegradedUpdateMissingCollectField, message);

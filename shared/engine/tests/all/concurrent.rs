@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::stage::{Stage, Swallows};
 use async_trait::async_trait;
+use dormouse_engine::middleware::FailureIsolation;
 use dormouse_engine::{
     AfterError, Amount, Branch, CompiledGraph, END, EngineError, ErrorPolicy, FanOut, Field, FieldType, GraphBuilder,
-    Invocation, LeaseTerms, Node, NodeError, NodeEvent, Observer, OnEmpty, Outcome, ParallelBranches, Phases,
-    Projection, Reducer, Resume, State, StateSchema, Suspended, Update, suspend, suspend_and_rerun,
+    Invocation, LeaseTerms, Middleware, Node, NodeError, NodeEvent, Observer, OnEmpty, Outcome, ParallelBranches,
+    Phases, Projection, Reducer, Resume, State, StateSchema, Suspended, Update, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{Category, SignalDescriptor};
 use dormouse_testkit::map;
@@ -165,6 +166,18 @@ fn mistakes_are_found_when_the_graph_is_compiled() {
         Category::ReducerConfigurationInvalid,
         "its items are replaced"
     );
+    let degrading = |field: &'static str| -> Arc<dyn Middleware> {
+        Arc::new(FailureIsolation::with(field, Update::none().with(field, 1)))
+    };
+    assert!(outer(over(Ok).wrap(degrading("out")).wrap(degrading("out"))).is_ok());
+    for fields in [["out", "item"], ["item", "out"]] {
+        let [outside, inside] = fields.map(degrading);
+        assert_eq!(
+            refused(over(Ok).wrap(outside).wrap(inside)),
+            Category::FanOutDegradedUpdateMissingCollectField,
+            "{fields:?}"
+        );
+    }
     let doubled = FanOut::over(worker(Ok)).items("outs", "out").collect("out", "outs");
     assert!(outer(doubled).unwrap().warnings()[0].starts_with("projection_reducer_round_trip"));
 }
