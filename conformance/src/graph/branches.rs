@@ -81,10 +81,15 @@ impl BranchSpec {
                 Some(actions)
             }
         };
+        let mut projection = projection(&mut given)?;
+        if projection.projects_in.is_none() && projection.projects_out.is_none() {
+            // A branch contributes what its `outputs` name, and nothing where it has none (pipeline-utilities §11.4).
+            projection.outputs.get_or_insert_default();
+        }
         let read = Self {
             subgraph: given.text("subgraph")?.map(str::to_owned),
             call,
-            projection: projection(&mut given)?,
+            projection,
             layers: Layer::read_list(&mut given, "middleware")?,
             when: given.nested("when")?.map(Condition::read).transpose()?,
         };
