@@ -95,9 +95,10 @@ impl FanOutSpec {
 
     pub(super) fn build(&self, graph: Arc<CompiledGraph>, stage: &Stage) -> FanOut {
         let mut fan_out = FanOut::over(graph).error_policy(self.error_policy).on_empty(self.on_empty);
-        if let Some(items) = &self.items_field {
-            // Without an item field it is not complete, and the engine says so.
-            fan_out = fan_out.items(items.as_str(), self.item_field.as_deref().unwrap_or_default());
+        if self.items_field.is_some() || (self.count.is_some() && self.item_field.is_some()) {
+            // With one of both alone it is not complete, and the engine says so.
+            let [items, item] = [&self.items_field, &self.item_field].map(|field| field.as_deref().unwrap_or_default());
+            fan_out = fan_out.items(items, item);
         }
         if let Some(count) = &self.count {
             fan_out = fan_out.count(count.amount());
