@@ -81,8 +81,8 @@ pub(crate) struct Call {
     pub(crate) from_checkpoint: bool,
     /// Fields of the saved state that change before it goes on.
     pub(crate) modified: Map,
-    /// How long `drain` waits, in seconds; without end when absent.
-    pub(crate) drain_seconds: Option<f64>,
+    /// How long `drain` waits; without end when absent.
+    pub(crate) drain_timeout: Option<Duration>,
     pub(crate) expectations: Expectations<Evidence>,
 }
 
@@ -345,7 +345,7 @@ impl Call {
         }
         self.session_id = self.session_id.take().or_else(|| shared.session_id.clone());
         self.correlation_id = self.correlation_id.take().or_else(|| shared.correlation_id.clone());
-        self.drain_seconds = self.drain_seconds.or(shared.drain_seconds);
+        self.drain_timeout = self.drain_timeout.or(shared.drain_timeout);
     }
 
     fn arguments(&mut self, given: &mut Directives<'_>) -> Result<(), Failure> {
@@ -370,7 +370,7 @@ impl Call {
         }
         self.from_checkpoint &= given.get("signal_payload").is_none();
         if let Some(mut drain) = given.nested("drain")? {
-            self.drain_seconds = drain.number("timeout_seconds")?;
+            self.drain_timeout = drain.seconds("timeout_seconds")?;
             drain.done()?;
         }
         Ok(())

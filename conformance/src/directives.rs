@@ -1,6 +1,7 @@
 //! Reading a fixture so that nothing in it can be overlooked.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use dormouse_ports::Map;
 use serde_json::Value;
@@ -73,6 +74,10 @@ impl<'f> Directives<'f> {
 
     pub(crate) fn number(&mut self, key: &str) -> Result<Option<f64>, Failure> {
         self.typed(key, "a number", Value::as_f64)
+    }
+
+    pub(crate) fn seconds(&mut self, key: &str) -> Result<Option<Duration>, Failure> {
+        self.typed(key, "a number of seconds", |value| Duration::try_from_secs_f64(value.as_f64()?).ok())
     }
 
     pub(crate) fn mapping(&mut self, key: &str) -> Result<Option<&'f Map>, Failure> {
@@ -149,5 +154,16 @@ mod tests {
         let mut directives = Directives::new("", &value).expect("a mapping");
         let text = directives.flag("flag").expect_err("not a flag").to_string();
         assert_eq!(text, "fixture_schema_invalid: flag must be true or false, not \"yes\"");
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_waited_for_is_a_broken_fixture() {
+        let value = json!({"short": 0.25, "negative": -1, "endless": 1e300});
+        let mut directives = Directives::new("", &value).expect("a mapping");
+        assert_eq!(directives.seconds("short"), Ok(Some(Duration::from_millis(250))));
+        for key in ["negative", "endless"] {
+            let text = directives.seconds(key).expect_err("no time").to_string();
+            assert!(text.starts_with(&format!("fixture_schema_invalid: {key} must be a number of seconds")), "{text}");
+        }
     }
 }

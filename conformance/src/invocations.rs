@@ -100,9 +100,8 @@ async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Resu
         () = crash(bench) => None,
     };
     let Some(ended) = ended else { return crashed(bench, compiled, call).await };
-    let timeout = call.drain_seconds.map(Duration::from_secs_f64);
-    let draining = compiled.built.graph.drain(&*bench.ports.clock, timeout);
-    let drain = bench.ledger.drained(timeout, draining).await;
+    let draining = compiled.built.graph.drain(&*bench.ports.clock, call.drain_timeout);
+    let drain = bench.ledger.drained(call.drain_timeout, draining).await;
     let mut ids = identify(&ended);
     if let Some(identity) = bench.ledger.identity() {
         ids.invocation_id.get_or_insert_with(|| identity.invocation_id.to_string());

@@ -211,7 +211,7 @@ fn millis(number: i64) -> Duration {
 impl DrainSpec {
     fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let read = Self {
-            timeout: given.number("timeout_seconds")?.map(Duration::from_secs_f64),
+            timeout: given.seconds("timeout_seconds")?,
             observer: given.text("snapshot_observer")?.map(str::to_owned),
         };
         given.done()?;

@@ -308,9 +308,9 @@ fn wait(mut backoff: Directives<'_>) -> Result<Duration, Failure> {
         "deterministic" => {}
         other => return Err(Failure::missing(format!("backoff `{other}`"))),
     }
-    let seconds = backoff.number("seconds")?.unwrap_or_default();
+    let wait = backoff.seconds("seconds")?.unwrap_or_default();
     backoff.done()?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| Failure::invalid(format!("backoff: {error}")))
+    Ok(wait)
 }
 
 fn template(mut reask: Directives<'_>) -> Result<String, Failure> {

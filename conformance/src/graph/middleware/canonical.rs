@@ -20,7 +20,7 @@ use crate::ledger::Pages;
 pub(in crate::graph) struct Retries {
     max_attempts: Option<i64>,
     classifier: Classifier,
-    backoff_seconds: f64,
+    backoff: Duration,
     on_retry: Option<String>,
 }
 
@@ -38,8 +38,8 @@ impl Retries {
         layer.text("name")?;
         let max_attempts = layer.integer("max_attempts")?;
         let classifier = layer.nested("classifier")?.map_or(Ok(Classifier::Default), Classifier::read)?;
-        let backoff_seconds = layer.nested("backoff")?.map_or(Ok(0.0), backoff)?;
-        Ok(Self { max_attempts, classifier, backoff_seconds, on_retry: capture(layer, "on_retry")? })
+        let backoff = layer.nested("backoff")?.map_or(Ok(Duration::ZERO), backoff)?;
+        Ok(Self { max_attempts, classifier, backoff, on_retry: capture(layer, "on_retry")? })
     }
 }
 
@@ -50,7 +50,7 @@ impl Retries {
         if let Some(attempts) = self.max_attempts {
             retry = retry.max_attempts(u32::try_from(attempts).unwrap_or_default());
         }
-        let wait = Duration::from_secs_f64(self.backoff_seconds);
+        let wait = self.backoff;
         retry = retry.backoff(move |_| wait);
         if let Some(name) = self.on_retry.clone() {
             let ledger = stage.ledger.clone();
@@ -98,14 +98,14 @@ impl Classifier {
     }
 }
 
-fn backoff(mut given: Directives<'_>) -> Result<f64, Failure> {
-    let seconds = given.number("seconds")?.unwrap_or_default();
+fn backoff(mut given: Directives<'_>) -> Result<Duration, Failure> {
+    let wait = given.seconds("seconds")?.unwrap_or_default();
     match given.text("type")? {
         None | Some("deterministic" | "constant" | "fixed") => {}
         Some(other) => return Err(Failure::missing(format!("backoff `{other}`"))),
     }
     given.done()?;
-    Ok(seconds)
+    Ok(wait)
 }
 
 /// A callback of which the fixture says under what name its calls are written down.
