@@ -32,6 +32,7 @@ impl Bindings {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.matches(a, b))
             }
             (Value::Object(a), Value::Object(b)) => a.len() == b.len() && self.contains(a, b),
+            (Value::Object(assertion), Value::String(text)) if is_any_text(assertion) => !text.is_empty(),
             (a, b) => equal(a, b),
         }
     }
@@ -64,6 +65,11 @@ impl Bindings {
             _ => *self.bound().entry(token.to_owned()).or_insert_with(|| actual.clone()) == *actual,
         }
     }
+}
+
+/// `non_empty_string: true`, which says in a mapping what `<any-string>` says.
+fn is_any_text(assertion: &Map) -> bool {
+    assertion.len() == 1 && assertion.get("non_empty_string") == Some(&Value::Bool(true))
 }
 
 /// Whether `text` stands for something else.
@@ -101,7 +107,11 @@ mod tests {
         let bindings = Bindings::default();
         assert!(bindings.matches(&json!("<uuid>"), &json!("00000000-0000-4000-8000-000000000001")));
         assert!(!bindings.matches(&json!("<uuid>"), &json!("00000000-0000-1000-8000-000000000001")));
-        assert!(!bindings.matches(&json!("<any-string>"), &json!("")));
+        for any in [json!("<any-string>"), json!({"non_empty_string": true})] {
+            assert!(bindings.matches(&any, &json!("x")) && !bindings.matches(&any, &json!("")));
+            assert!(!bindings.matches(&any, &json!(1)));
+        }
+        assert!(!bindings.matches(&json!({"non_empty_string": false}), &json!("x")));
         assert!(bindings.matches(&json!({"id": "<run_A>"}), &json!({"id": "x"})));
         assert!(!bindings.matches(&json!("<run_A>"), &json!("y")));
     }
