@@ -30,8 +30,11 @@ pub(super) fn error(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     if let Some(category) = expected.text("fan_out_category")? {
         category_is(category, error)?;
     }
-    if let Some(branch) = expected.given("branch_name") {
-        same(branch, error.details.get("branch_name").unwrap_or(&Value::Null), seen)?;
+    // What `carries` lists, in the spelling without it.
+    for key in ["branch_name", "field", "reducer", "node"] {
+        if let Some(wanted) = expected.given(key) {
+            same(wanted, &exposed(error, key), seen).map_err(|failure| failure.within(key))?;
+        }
     }
     if let Some(message) = expected.text("cause_message")?
         && !error.causes.iter().any(|cause| cause == message)
@@ -96,15 +99,20 @@ fn raised_at(expected: &str, stage: Stage) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(differs(format!("raised at {expected}"), format!("raised at {stage:?}"))) }
 }
 
-/// Fields that the error exposes: exactly, by presence (`_present`) or in part (`_mentions`).
-fn carried(mut expected: Directives<'_>, error: &SeenError, seen: &Evidence) -> Result<(), Failure> {
-    let field = |name: &str| match name {
+/// A field that the error exposes; null where it does not.
+fn exposed(error: &SeenError, name: &str) -> Value {
+    match name {
         "message" | "error_message" => Value::from(error.message.as_str()),
         "node" | "node_name" if !error.details.contains_key(name) => {
             error.node.as_deref().map_or(Value::Null, Value::from)
         }
         name => error.details.get(name).cloned().unwrap_or_default(),
-    };
+    }
+}
+
+/// Fields that the error exposes: exactly, by presence (`_present`) or in part (`_mentions`).
+fn carried(mut expected: Directives<'_>, error: &SeenError, seen: &Evidence) -> Result<(), Failure> {
+    let field = |name: &str| exposed(error, name);
     for key in expected.unread() {
         let value = expected.require(key)?;
         if let Some(name) = key.strip_suffix("_present") {
