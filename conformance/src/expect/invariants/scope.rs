@@ -21,12 +21,15 @@ pub(super) enum Scope {
     Plain,
     /// Of branches.
     Branches,
+    /// Of a node; of a branch where no node of that name has events.
     Node(String),
     Branch(String),
+    /// Of what runs inside of a node or a branch.
+    Inside(String),
 }
 
 impl Scope {
-    /// `inner`, `outermost`, `NODE`, `NODE_node`, `NODE_branch` and others, with or without `_events`.
+    /// `inner`, `outermost`, `NODE`, `NODE_node`, `NODE_branch`, `NODE_inner` and others, with or without `_events`.
     pub(super) fn named(name: &str, is_node: impl Fn(&str) -> bool) -> Option<Self> {
         if !name.is_empty() && is_node(name) && !is_word(name) {
             return Some(Self::Node(name.to_owned()));
@@ -42,6 +45,7 @@ impl Scope {
         known
             .or_else(|| of("_callable_branch", Self::Branch))
             .or_else(|| of("_branch", Self::Branch))
+            .or_else(|| of("_inner", Self::Inside))
             .or_else(|| of("_node", Self::Node))
     }
 
@@ -82,8 +86,20 @@ impl Scope {
             Self::Branches => is_inner(event) && event.branch_name.is_some(),
             Self::Node(name) => *event.node_name == **name,
             Self::Branch(name) => event.branch_name.as_deref() == Some(name),
+            Self::Inside(name) => {
+                let around = event.namespace.split_last().map_or(&[][..], |(_, around)| around);
+                is_inner(event)
+                    && (event.branch_name.as_deref() == Some(name) || around.iter().any(|node| **node == **name))
+            }
         };
-        Ok(events.iter().copied().filter(|event| is_ours(event)).collect())
+        let mut own: Vec<_> = events.iter().copied().filter(|event| is_ours(event)).collect();
+        if let Self::Node(name) = self
+            && own.is_empty()
+        {
+            // A branch that runs a subgraph has no event of its own name.
+            own.extend(events.iter().copied().filter(|event| event.branch_name.as_deref() == Some(name)));
+        }
+        Ok(own)
     }
 }
 
