@@ -46,7 +46,16 @@ pub(crate) async fn run(mut bench: Bench<'_>, calls: &[Call]) -> Result<(), Fail
             failures.extend(bench.case.expectations.check(&seen).err());
         }
     }
+    failures.extend(outlived(&bench));
     Failure::all(failures)
+}
+
+/// The failure of a case whose process was to end and did not: it would tell of a resume that never was one.
+fn outlived(bench: &Bench<'_>) -> Option<Failure> {
+    let is_to_end = bench.case.checkpoints.crash.is_some() || bench.case.graph.abort().is_some();
+    let has_ended = bench.checkpointer.as_ref().is_some_and(|checkpointer| !checkpointer.is_armed());
+    (is_to_end && !has_ended)
+        .then(|| Failure::mismatch("the process was to end after a save, and that save never came"))
 }
 
 /// Stores the record that is there already, runs the invocations that come before, and arms the crash.

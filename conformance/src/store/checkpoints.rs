@@ -80,6 +80,11 @@ impl WatchedCheckpointer {
         self.lock().crash = crash;
     }
 
+    /// True while the save after which the process ends has not come.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.lock().crash.is_some()
+    }
+
     /// Waits until the process is to end.
     pub(crate) async fn crashed(&self) {
         self.crashed.notified().await;
