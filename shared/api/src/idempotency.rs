@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_session_knows_of_the_newest_note_and_until_when_documents_are_there() {
-        let day = |second| Some(at(second + 24 * 3_600));
+        let day = |second: i64| Some(at(second + 24 * 3_600));
         let mut own = SessionIndex::new();
         let keep = |keeping: Keeping, own: &mut SessionIndex, position, second| {
             let note = keeping.note_in(own, (position, at(second))).expect("a note");
