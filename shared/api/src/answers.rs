@@ -21,7 +21,7 @@
 //! `missing` the parts without an answer. A message then names in its metadata the part that it answers:
 //! `{"in_reply_to": name}`, or the part's signal id. The task goes on with the answer that decides; before that one it
 //! stays as it is. Where it waits for one answer, a message that names a part was written for something else: it is refused,
-//! unless it names the signal.
+//! unless it names the signal, or says which question it answers and names the one call that this is about.
 
 use dormouse_ports::{
     AnswerRule, ChildLink, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
@@ -229,7 +229,7 @@ impl Api {
             return Err(asks_otherwise(&paused, "the task waits for something else by now"));
         }
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
-        if part.is_none() && names_another(&paused.descriptor, &message) {
+        if part.is_none() && names_another(call, &paused.descriptor, &message) {
             let words = "the task waits for one answer by now, and asks no part of that name; leave \
                 `metadata.in_reply_to` out if you answer this";
             return Err(asks_otherwise(&paused, words));
@@ -292,10 +292,15 @@ fn asks_otherwise(paused: &PausedInvocation, words: &str) -> ProtocolError {
     conflict(&format!("{words}{question}")).with_detail(PAUSE, paused.generation)
 }
 
-/// True if the message names what it answers, and that is not the one signal of `descriptor`. The calls of each step of an
-/// agent have the same names, so that one of an earlier step is no name of what is asked about now.
-fn names_another(descriptor: &SignalDescriptor, message: &MessageInput) -> bool {
-    let is_another = |named: &Value| named.as_str().is_none_or(|name| !descriptor.signal_id.is_called(&name.into()));
+/// True if the message of `call` names what it answers, and that is not the one signal of `descriptor`. The calls of each step
+/// of an agent have the same names, so that one of an earlier step is no name of what is asked about now; the one call that is
+/// asked about may be named by who says which question is meant, by its number or as a request of its own.
+fn names_another(call: &Call, descriptor: &SignalDescriptor, message: &MessageInput) -> bool {
+    let is_of_this = message.metadata.contains_key(PAUSE) || call.operation == Operation::RespondPermissionRequest;
+    let alone = |of: &str| descriptor.metadata.as_ref()?.get(of)?.as_object().filter(|asked| asked.len() == 1);
+    let is_asked = |name: &str| ["calls", "questions"].into_iter().filter_map(alone).any(|one| one.contains_key(name));
+    let is_meant = |name: &str| descriptor.signal_id.is_called(&name.into()) || (is_of_this && is_asked(name));
+    let is_another = |named: &Value| named.as_str().is_none_or(|name| !is_meant(name));
     message.metadata.get(IN_REPLY_TO).is_some_and(|named| !named.is_null() && is_another(named))
 }
 

@@ -8,7 +8,7 @@ use dormouse_harness::TurnOutcome;
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, calls, parts, results, says as answers};
-use crate::replayed_agents::{run, seeing};
+use crate::replayed_agents::{looks_once, run, seeing};
 use crate::replays;
 use crate::world::{World, ada, text};
 
@@ -185,6 +185,36 @@ async fn an_answer_for_a_part_of_an_earlier_question_answers_no_later_one() {
     world.post(&messages, confirms(signal)).await;
     world.work().await;
     assert_eq!(world.get(&path).await["status"], "COMPLETED", "the signal names what is asked");
+}
+
+#[tokio::test]
+async fn the_one_call_of_a_question_may_be_named_by_who_says_which_question_it_is() {
+    for is_message in [true, false] {
+        let model = ScriptedModel::new(|request| Ok(looks_once(request)));
+        let (world, session) = replays::world(&[("helper", looking(model))]).await;
+        let path = replays::path_of(&run(&world, &session, "look").await);
+        let asked = world.get(&format!("{path}/permission-requests?status=pending")).await["data"][0].clone();
+        assert!(asked["request"]["missing"].is_null(), "it asks about one call: {asked}");
+        let calls = asked["request"]["calls"].as_object().unwrap();
+        assert_eq!(calls.keys().collect::<Vec<_>>(), ["call-1"]);
+        let target = match is_message {
+            true => format!("{path}/messages"),
+            false => format!("/v1/permission-requests/{}/respond", text(&asked["id"])),
+        };
+        let yes = |of: &str| match is_message {
+            true => {
+                let metadata = json!({"in_reply_to": of, "pause": asked["request"]["pause"]});
+                let parts = json!([{"type": "json", "value": {"approved": true}}]);
+                json!({"kind": "tool_confirmation", "message": {"role": "user", "parts": parts, "metadata": metadata}})
+            }
+            false => json!({"approved": true, "metadata": {"in_reply_to": of}}),
+        };
+        let refusal = world.refusal(ada(), "POST", &target, yes("call-2")).await;
+        assert_eq!((refusal.status(), refusal.code().as_str()), (409, "conflict"), "{target}: {refusal}");
+        world.post(&target, yes("call-1")).await;
+        world.work().await;
+        assert_eq!(world.get(&path).await["status"], "COMPLETED", "{target}");
+    }
 }
 
 #[tokio::test]
