@@ -137,7 +137,7 @@ export async function hostile() {
     await page.getByText("The agent writes").waitFor({ state: "detached" });
     equal(await page.getByText("Once upon a time").count(), 1, "times that it stands there");
     await waits.waitFor({ state: "detached" });
-    const told = (await page.locator(".talk .message p.text").allInnerTexts()).slice(0, 3);
+    const told = (await page.locator(".talk .message :is(p.text,.said)").allInnerTexts()).slice(0, 3);
     equal(told, ["Tell it slowly", "Once upon a time <b>there was a dormouse</b>.", "And a second thing"], "in the order in which it was done");
   });
 }

@@ -6,6 +6,7 @@ import { PHONE, WIDE, accessible, browser, check, equal, faults, holds, picture,
 
 import { HOSTILE, hostile } from "./agents.mjs";
 import { keyboard } from "./keyboard.mjs";
+import { markdown } from "./markdown.mjs";
 import { answers } from "./answers.mjs";
 import { states } from "./states.mjs";
 import { tabs } from "./tabs.mjs";
@@ -571,6 +572,7 @@ await check("hostile content is text, everywhere", async (tab) => {
 });
 
 await hostile();
+await markdown();
 
 await check("a text of 2 MB is shown in pieces", async (tab) => {
   const page = await tab({ server: shipped });

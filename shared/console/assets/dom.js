@@ -69,12 +69,43 @@ export function keep(parent, items, key, make) {
   }
 }
 
+/** Makes the children of `parent` from the one at `from` on what `now` are, and leaves alone what is the same. */
+export function become(parent, now, from = 0) {
+  const before = [...parent.childNodes].slice(from);
+  now.forEach((node, at) => {
+    const old = before[at];
+    if (!old) parent.append(node);
+    else if (old.cloneNode().isEqualNode(node.cloneNode())) become(old, [...node.childNodes]);
+    else if (old.data && node.data?.startsWith(old.data)) old.appendData(node.data.slice(old.length));
+    else old.replaceWith(node);
+  });
+  for (const old of before.slice(now.length)) old.remove();
+}
+
+/** Gives what has `work` done before the next frame: as often as it is asked for, but in a small part of the time. */
+export function calmly(work) {
+  let rest = 0; let isAsked = false;
+  return () => {
+    if (isAsked) return;
+    isAsked = true;
+    setTimeout(() => requestAnimationFrame(() => {
+      isAsked = false;
+      const begin = performance.now();
+      work();
+      rest = 8 * (performance.now() - begin);
+    }), rest);
+  };
+}
+
 /** Draws `parent` again only if `what` it shows has changed. */
 export function redraw(parent, what, make) {
   if (parent.drawn === what) return;
   parent.drawn = what;
   put(parent, make());
 }
+
+/** How to see more of a text of which `shown` characters are there. */
+export const howMuch = (shown, all) => (all < 10000 ? `Show more (${shown} of ${all} characters)` : `Show more (${(shown / 1000).toFixed(0)} of ${(all / 1000).toFixed(0)} thousand characters)`);
 
 /** Text of somebody else: set apart, in its own direction, shortened with a way to the rest. */
 export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
@@ -90,9 +121,7 @@ export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
     label();
   } });
   const label = () => {
-    if (shown >= whole.length) more.remove();
-    else if (whole.length < 10000) more.textContent = `Show more (${shown} of ${whole.length} characters)`;
-    else more.textContent = `Show more (${(shown / 1000).toFixed(0)} of ${(whole.length / 1000).toFixed(0)} thousand characters)`;
+    if (shown >= whole.length) more.remove(); else more.textContent = howMuch(shown, whole.length);
   };
   label();
   return h("div", { class: "longtext" }, box, more);
@@ -164,12 +193,13 @@ export function trouble(error, retry) {
     retry && h("button", { type: "button", onclick: retry, "data-away": error.status === 0 }, "Try again"));
 }
 
-/** Lines to paste, with a button that copies them. */
+/** Lines to paste, with a button that copies what is seen of them: nothing that is hidden comes with it. */
 export function command(text) {
+  const lines = h("pre", { tabindex: "0" }, text);
   const copy = h("button", { class: "quiet small", type: "button", onclick: async () => {
-    try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; } catch { copy.textContent = "Select and copy it"; }
+    try { await navigator.clipboard.writeText(lines.textContent); copy.textContent = "Copied"; } catch { copy.textContent = "Select and copy it"; }
   } }, "Copy");
-  return h("div", { class: "command" }, h("pre", { tabindex: "0" }, text), copy);
+  return h("div", { class: "command" }, lines, copy);
 }
 
 let toast;

@@ -105,7 +105,7 @@ export function runView(app, id) {
     const what = payload.tool ?? payload.name ?? payload.agent ?? payload.request?.description ?? payload.failure?.message ?? "";
     return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, clock(event.created_at))), h("div", {},
       h("span", {}, WORDS[event.event] ?? told(event.event, { limit: 60 })), what && [" ", told(String(what), { limit: 200, name: "quiet" })], payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), event.replayed && h("span", { class: "mark off" }, "replayed"),
-      payload.parts ? partsOf(payload.parts) : null, event.event === "vendor.dormouse.agent_asked" && payload.invocation_id && h("p", {}, h("a", { href: `/console/run/${at(payload.invocation_id)}` }, "Its run")), Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
+      payload.parts ? partsOf(payload.parts, payload.role) : null, event.event === "vendor.dormouse.agent_asked" && payload.invocation_id && h("p", {}, h("a", { href: `/console/run/${at(payload.invocation_id)}` }, "Its run")), Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
   };
   const cancel = async () => {
     const reason = await confirmed("Cancel this run?", "It ends for good. What it has done so far stays done.", "Cancel the run");

@@ -3,6 +3,7 @@
 import { brief, empty, folded, h, keep, put, redraw, say, told, tree, trouble, waiting } from "./dom.js";
 import { at, chance } from "./api.js";
 import { LongList } from "./list.js";
+import { paper } from "./markdown.js";
 import { confirmed } from "./pause.js";
 import { count, lasting, mark, named, personaOf, short, size, statusWord, time } from "./words.js";
 
@@ -117,10 +118,10 @@ function lineFor(title, words, value) {
 const ENDED = new Set(["COMPLETED", "FAILED", "CANCELED"]);
 const WHO = { user: "You and others", assistant: "Agent", agent: "Agent", system: "System", tool: "Tool" };
 
-/** The parts of a message. */
-export function partsOf(parts) {
+/** The parts of a message. What a model says is Markdown; the words of all others are shown as they are, for people decide by them. */
+export function partsOf(parts, role) {
   return (parts ?? []).map((part) => {
-    if (part.type === "text") return told(part.text, { tag: "p", name: "text" });
+    if (part.type === "text") return role === "assistant" ? paper(String(part.text)).node : told(part.text, { tag: "p", name: "text" });
     if (part.type === "json") return h("div", { class: "json" }, tree(part.value));
     if (part.type === "tool_call") return folded(h("span", {}, "Calls ", brief(part.name, 80, { tag: "code" })), () => tree(part.input), { class: "tool" });
     if (part.type === "tool_result") return folded(h("span", {}, part.status === "error" ? "The tool failed" : "The tool answered"), () => tree(part.output), { class: `tool ${part.status === "error" ? "bad" : ""}` });
@@ -187,7 +188,7 @@ export function sessionView(app, id) {
     }
   };
   // What the model is writing: nothing of it is kept, and the message itself takes its place.
-  let writing = null;
+  let writing = null; let written = null;
   const draft = h("section", { class: "message assistant", "aria-live": "off" });
   const write = (event) => {
     if (event.event === "agent.message" || /^task\.(completed|failed|canceled)$/.test(event.event)) writing = null;
@@ -196,9 +197,11 @@ export function sessionView(app, id) {
     const isSame = event.from > 0 && writing?.task_id === event.task_id && writing.step === event.step;
     const before = event.from === 0 ? "" : isSame ? `${writing.text}${writing.to === event.from ? "" : " … "}` : "… ";
     writing = { ...event, text: before + event.text, to: event.from + [...event.text].length };
-    put(draft, h("p", { class: "who working" }, "The agent writes"), told(writing.text, { tag: "p", name: "text", limit: 20000 }));
-    if (draft.isConnected) { if (isAtEnd()) talk.scrollTop = talk.scrollHeight; } else draw();
+    if (isSame) written.show(writing.text);
+    else { written = paper(writing.text, { around: scrolled }); put(draft, h("p", { class: "who working" }, "The agent writes"), written.node); }
+    if (!draft.isConnected) draw();
   };
+  const scrolled = (grow) => { const atEnd = isAtEnd(); grow(); if (atEnd) talk.scrollTop = talk.scrollHeight; };
   const isAtEnd = () => talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160;
   let running = false; let again = false; let fails = 0; let timer = null;
   const load = async () => {
@@ -263,7 +266,7 @@ export function sessionView(app, id) {
     if (first || atEnd) talk.scrollTop = talk.scrollHeight;
     redraw(aside, JSON.stringify([[tasks, ...[...asked.values()].map((one) => one.tasks)].flat().map((task) => [task.id, task.status]), results.map((one) => one.id)]), () => [h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(), results.length > 0 && [h("h2", {}, "Results"), h("ul", { class: "runs" }, results.map(result))]]);
   };
-  const messageOf = (message) => h("section", { class: `message ${message.role}` }, h("p", { class: "who" }, WHO[message.role] ?? message.role, " ", time(message.created_at)), partsOf(message.parts));
+  const messageOf = (message) => h("section", { class: `message ${message.role}` }, h("p", { class: "who" }, WHO[message.role] ?? message.role, " ", time(message.created_at)), partsOf(message.parts, message.role));
   // It joins the conversation when its turn comes.
   const isUnsaid = (task) => task.status === "SUBMITTED" && Array.isArray(task.input?.parts) && !task.input.id;
   const queuedOf = (task) => h("section", { class: `message queued ${task.input.role}` }, h("p", { class: "who" }, WHO[task.input.role] ?? task.input.role, " ", time(task.created_at), " ", h("span", { class: "mark off" }, "Waits for its turn")), partsOf(task.input.parts));

@@ -56,6 +56,7 @@ assets! {
     "dom.js" SCRIPT,
     "words.js" SCRIPT,
     "list.js" SCRIPT,
+    "markdown.js" SCRIPT,
     "pictures.js" SCRIPT,
     "answer.js" SCRIPT,
     "sign-in.js" SCRIPT,
