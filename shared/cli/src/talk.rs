@@ -3,13 +3,17 @@
 mod ask;
 mod chat;
 mod client;
+mod edited_line;
 mod follow;
 mod followed;
 mod input_lines;
+mod keys;
 mod questions;
+mod raw_terminal;
 mod said;
 mod screen;
 mod show;
+mod typed_area;
 
 use std::io::{self, Read};
 use std::process::ExitCode;

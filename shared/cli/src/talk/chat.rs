@@ -143,7 +143,7 @@ async fn converse(
         }
     };
     screen.converse(&session);
-    let mut person = Person { lines: InputLines::start(), questions };
+    let mut person = Person { lines: InputLines::start(screen), questions };
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
     let (failed, elsewhere, agents) = (RefCell::default(), RefCell::default(), RefCell::default());
     let (name, shown) = (agent.to_owned(), screen.clone());
@@ -157,11 +157,15 @@ async fn converse(
             outcome = ended;
         }
         sent = Sent::Ended(TalkOutcome::Fine);
-        screen.prompt("> ");
         let Typed::Line(line) = person.lines.message(screen, is_known_command).await? else { break };
         match line.trim() {
             "" => {}
-            "/help" => screen.line(COMMANDS),
+            "/help" => {
+                screen.line(COMMANDS);
+                if person.lines.are_edited() {
+                    screen.line(KEYS);
+                }
+            }
             "/new" => {
                 talk.session = open_session(&talk.client, None, Some(agent)).await?;
                 std::fs::write(&kept, &talk.session)?;
@@ -180,7 +184,6 @@ async fn converse(
             text => sent = talk.send(SubmitInput::Message(MessageInput::user(text)), &mut person).await?,
         }
     }
-    screen.line("");
     person.lines.tell_unsent(screen);
     match sent {
         Sent::Ended(_) => {}
@@ -204,6 +207,10 @@ fn is_known_command(line: &str) -> bool {
 /// What a person may do besides talking.
 const COMMANDS: &str =
     "Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation, /compact makes it shorter, /help tells this";
+
+/// What the keys do to a line that is edited.
+const KEYS: &str = "the arrows, Home, End and Ctrl-A, E, U, K, W, Y edit the line as in a shell; Up and Down bring what was said before, \
+                    Alt-Enter begins another line of the message";
 
 /// The person at the terminal: what they type, and what tools ask them in the midst of calls.
 struct Person {

@@ -49,9 +49,8 @@ impl QuestionInCall {
         lines.leave_out_early(screen);
         let mut are_told = false;
         loop {
-            screen.prompt(prompt_of(SignalDescriptor::TOOL_INPUT));
             let typed = tokio::select! {
-                typed = lines.next() => typed?,
+                typed = lines.next(screen, |screen| screen.ask(prompt_of(SignalDescriptor::TOOL_INPUT))) => typed?,
                 () = self.answer.closed() => {
                     screen.line(TOO_LATE);
                     return Ok(ControlFlow::Continue(()));

@@ -1,5 +1,7 @@
 //! The terminal of a conversation: text that comes in pieces, and what stands between.
 
+mod typing;
+
 use std::env::var_os;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::DeltaKind;
 
+use super::raw_terminal;
+use super::typed_area::TypedArea;
 use crate::terminal::plain;
 
 pub(super) const DIM: &str = "\u{1b}[2m";
@@ -35,6 +39,8 @@ struct ScreenState {
     told: ToldSteps,
     /// True if the cursor is not at the beginning of a line.
     in_line: bool,
+    /// What stands before it there, of what came in pieces.
+    tail: String,
     /// Lines that came in the midst of the answer's words, and are shown behind them.
     held: Vec<String>,
     /// Pieces of answers that were stopped are not shown.
@@ -43,6 +49,8 @@ struct ScreenState {
     said: String,
     /// True while a person is asked to type.
     prompts: bool,
+    /// Where they type, if lines are edited.
+    area: Option<TypedArea>,
     /// When it was shown last how far a call is.
     progressed: Option<Instant>,
 }
@@ -105,6 +113,7 @@ impl ScreenState {
         if std::mem::take(&mut self.in_line) {
             writeln!(out)?;
         }
+        self.tail.clear();
         self.held.drain(..).try_for_each(|line| writeln!(out, "{line}"))
     }
 
@@ -113,9 +122,31 @@ impl ScreenState {
             self.held.push(text);
             return Ok(());
         }
-        self.prompts = false;
         self.end_line(out)?;
+        self.leave_prompt(out)?;
         writeln!(out, "{text}")
+    }
+
+    fn prompt(&mut self, text: &str, asks: bool, out: &mut impl Write) -> io::Result<()> {
+        self.end_line(out)?;
+        self.leave_prompt(out)?;
+        self.prompts = true;
+        match &mut self.area {
+            Some(area) => {
+                area.prompt(text, asks);
+                Ok(())
+            }
+            None => write!(out, "{text}"),
+        }
+    }
+
+    /// Nobody is asked to type any more.
+    fn leave_prompt(&mut self, out: &mut impl Write) -> io::Result<()> {
+        let is_left = std::mem::take(&mut self.prompts);
+        match &mut self.area {
+            Some(area) if is_left => writeln!(out, "{}", area.leave()),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// True if `answer` is one of the conversation.
@@ -125,7 +156,9 @@ impl ScreenState {
     }
 
     fn began(&mut self, answer: &AnswerUnderWay, out: &mut impl Write) -> io::Result<()> {
-        (self.stopped, self.prompts) = (false, false);
+        self.stopped = false;
+        // Beneath it a person types on.
+        self.prompts &= self.area.is_some();
         let is_again = self.answer.replace(answer.clone()).is_some_and(|before| before == *answer);
         let shown = std::mem::take(&mut self.live);
         if is_again && !shown.is_empty() && self.in_line {
@@ -150,7 +183,12 @@ impl ScreenState {
     fn show(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
         self.live.push_str(text);
         self.in_line = true;
-        write!(out, "{}", screened(text))
+        let text = screened(text);
+        match text.rsplit_once('\n') {
+            Some((_, tail)) => tail.clone_into(&mut self.tail),
+            None => self.tail.push_str(&text),
+        }
+        write!(out, "{text}")
     }
 
     /// Shows text that waited.
@@ -186,11 +224,12 @@ impl ScreenState {
 }
 
 impl Screen {
-    fn write(&self, write: impl FnOnce(&mut ScreenState, &mut io::StdoutLock<'_>) -> io::Result<()>) {
+    fn write(&self, write: impl FnOnce(&mut ScreenState, &mut Vec<u8>) -> io::Result<()>) {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = shown.framed(raw_terminal::size(), write);
         let mut out = io::stdout().lock();
         // A terminal that is gone shows nothing.
-        let _ = write(&mut shown, &mut out).and_then(|()| out.flush());
+        let _ = out.write_all(&bytes).and_then(|()| out.flush());
     }
 
     /// A line of its own. Where words of an answer are under way, it follows them.
@@ -212,11 +251,24 @@ impl Screen {
         });
     }
 
+    /// Asks a person for a message.
     pub(super) fn prompt(&self, text: &str) {
+        self.write(|shown, out| shown.prompt(text, false, out));
+    }
+
+    /// Asks a person for the answer to a question. It is no message, and cannot be had again as one.
+    pub(super) fn ask(&self, text: &str) {
+        self.write(|shown, out| shown.prompt(text, true, out));
+    }
+
+    /// Ends the line in which a person was asked to type, and did not.
+    pub(super) fn end_prompt(&self) {
         self.write(|shown, out| {
+            if shown.area.is_none() {
+                return shown.line(String::new(), out);
+            }
             shown.end_line(out)?;
-            shown.prompts = true;
-            write!(out, "{text}")
+            shown.leave_prompt(out)
         });
     }
 
@@ -236,11 +288,10 @@ impl Screen {
 
     /// The events of `task` are told from now on, behind those that have `told` of its steps.
     pub(super) fn follow(&self, task: &str, told: ToldSteps) {
-        self.write(|shown, _| {
+        self.write(|shown, out| {
             shown.told = ToldSteps { task: task.to_owned(), ..told };
-            shown.prompts = false;
             shown.earlier.clear();
-            Ok(())
+            shown.leave_prompt(out)
         });
     }
 
@@ -270,9 +321,10 @@ impl Screen {
 
     /// The question was answered: the next one is shown, whatever it says.
     pub(super) fn answered(&self) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.said.clear();
-        shown.prompts = false;
+        self.write(|shown, out| {
+            shown.said.clear();
+            shown.leave_prompt(out)
+        });
     }
 
     /// The answer under way is stopped.

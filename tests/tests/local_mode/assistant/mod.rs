@@ -9,10 +9,11 @@ mod servers;
 mod slow;
 mod taken_up;
 mod telemetry;
+mod typed;
 pub(crate) mod world;
 
 use std::io::{Read, Write};
-use std::process::{ChildStdin, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -530,13 +531,13 @@ struct Terminal {
 
 impl Terminal {
     fn open(assistant: &Assistant, arguments: &[&str]) -> Self {
-        let mut child = program()
-            .args(["chat", &assistant.folder()])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+        let mut command = program();
+        command.args(["chat", &assistant.folder()]).args(arguments);
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let (input, mut output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
         let (send, pieces) = mpsc::channel();
         std::thread::spawn(move || {

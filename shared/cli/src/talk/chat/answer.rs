@@ -74,8 +74,8 @@ impl ChatSession {
                     None => match self.ask(task, (request, part.as_deref()), person).await? {
                         Said::Fields(fields) => Some(fields),
                         Said::Elsewhere => {
-                            // The cursor is behind the prompt.
-                            self.screen.line("\n  it is answered already: by somebody else, or by time");
+                            self.screen.end_prompt();
+                            self.screen.line("  it is answered already: by somebody else, or by time");
                             None
                         }
                         Said::Left => return Ok(Answered::Left),
@@ -201,9 +201,8 @@ impl ChatSession {
         person.lines.leave_out_early(&self.screen);
         let mut are_told = false;
         loop {
-            self.screen.prompt(prompt_of(kind));
             let typed = tokio::select! {
-                typed = person.lines.next() => typed?,
+                typed = person.lines.next(&self.screen, |screen| screen.ask(prompt_of(kind))) => typed?,
                 // The lines of a script are answers in their order, also one that comes too late.
                 () = Box::pin(self.answered_elsewhere(task, (request, part))), if person.lines.are_typed() => {
                     return Ok(Said::Elsewhere);

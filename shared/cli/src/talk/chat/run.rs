@@ -6,6 +6,7 @@ use std::time::Duration;
 use dormouse_protocol::resource::{SubmitInput, SubmitTaskRequest, Task};
 use dormouse_protocol::{EventKind, Map};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::answer::Answered;
 use super::elsewhere::asks_nobody;
@@ -99,6 +100,7 @@ impl ChatSession {
         person: &mut Person,
     ) -> Result<FollowedTask, TalkError> {
         let mut sleeps = self.elsewhere.borrow().sleeps;
+        let mut interrupts = signal(SignalKind::interrupt())?;
         let mut followed = pin!(self.follow(task, after));
         loop {
             tokio::select! {
@@ -111,10 +113,7 @@ impl ChatSession {
                         return Ok(FollowedTask::Left);
                     }
                 }
-                interrupted = tokio::signal::ctrl_c() => {
-                    interrupted?;
-                    return Ok(FollowedTask::Stopped);
-                }
+                Some(()) = interrupts.recv() => return Ok(FollowedTask::Stopped),
                 () = tokio::time::sleep(LOOKS_EVERY), if !self.agents.borrow().is_empty() => {
                     match Box::pin(self.answer_agents(person)).await? {
                         Answered::Done => {}

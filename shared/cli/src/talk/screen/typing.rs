@@ -1,0 +1,420 @@
+//! What a person types into the terminal of a conversation, beneath what is shown there.
+
+use std::io::{self, Write};
+
+use super::{Screen, ScreenState};
+use crate::talk::typed_area::{Entered, TerminalSize, TypedArea};
+
+impl ScreenState {
+    fn typed(&mut self, read: &[u8], out: &mut impl Write) -> io::Result<Vec<Entered>> {
+        let Some(area) = &mut self.area else { return Ok(Vec::new()) };
+        let mut stays = String::new();
+        let entered = area.typed(read, &mut stays);
+        self.prompts = area.is_asked();
+        if !stays.is_empty() {
+            self.end_line(out)?;
+            write!(out, "{stays}")?;
+        }
+        Ok(entered)
+    }
+
+    fn took(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(stays) = self.area.as_mut().and_then(TypedArea::took) else { return Ok(()) };
+        self.prompts = false;
+        self.end_line(out)?;
+        writeln!(out, "{stays}")
+    }
+
+    fn drop_typed(&mut self, out: &mut impl Write) -> io::Result<bool> {
+        let Some(area) = self.area.as_mut().filter(|area| area.is_typed()) else { return Ok(false) };
+        let dropped = area.interrupt();
+        self.prompts = false;
+        self.end_line(out)?;
+        writeln!(out, "{dropped}^C")?;
+        Ok(true)
+    }
+
+    /// What a terminal is sent where `write` shows something above the lines that are typed.
+    pub(super) fn framed(
+        &mut self,
+        size: TerminalSize,
+        write: impl FnOnce(&mut Self, &mut Vec<u8>) -> io::Result<()>,
+    ) -> Vec<u8> {
+        let row = self.area.as_ref().and_then(|area| area.last_row(&self.tail, size.columns));
+        let mut said = Vec::new();
+        // Writing to memory does not fail.
+        let _ = write(self, &mut said);
+        match &mut self.area {
+            Some(area) => area.frame((&String::from_utf8_lossy(&said), row), !self.tail.is_empty(), size).into_bytes(),
+            None => said,
+        }
+    }
+}
+
+impl Screen {
+    /// Lines are edited from now on.
+    pub(in crate::talk) fn edit(&self) {
+        self.write(|shown, _| {
+            shown.area = Some(TypedArea::default());
+            Ok(())
+        });
+    }
+
+    /// Lines are edited no more.
+    pub(in crate::talk) fn end_editing(&self) {
+        self.area(|area| area.is_away = true);
+        self.write(|shown, _| {
+            shown.area = None;
+            Ok(())
+        });
+    }
+
+    /// Takes the keys whose last bytes are in `read`.
+    pub(in crate::talk) fn typed(&self, read: &[u8]) -> Vec<Entered> {
+        let mut entered = Vec::new();
+        self.write(|shown, out| {
+            entered = shown.typed(read, out)?;
+            Ok(())
+        });
+        entered
+    }
+
+    /// The first of the lines was taken that were sent while nobody was asked to type.
+    pub(in crate::talk) fn took(&self) {
+        self.write(ScreenState::took);
+    }
+
+    /// The first of them was left out.
+    pub(in crate::talk) fn left_out(&self) {
+        self.area(TypedArea::leave_out);
+    }
+
+    /// Drops the line that is typed; false where nothing is in it.
+    pub(in crate::talk) fn drop_typed(&self) -> bool {
+        let mut is_dropped = false;
+        self.write(|shown, out| {
+            is_dropped = shown.drop_typed(out)?;
+            Ok(())
+        });
+        is_dropped
+    }
+
+    /// Keeps a `message`, so that a person can have it again.
+    pub(in crate::talk) fn remember(&self, message: &str) {
+        self.area(|area| area.remember(message));
+    }
+
+    /// Takes what was typed and not sent.
+    pub(in crate::talk) fn unsent(&self) -> String {
+        let mut unsent = String::new();
+        self.area(|area| unsent = area.unsent());
+        unsent
+    }
+
+    /// Another program has the terminal from now on.
+    pub(in crate::talk) fn give_away(&self) {
+        self.area(|area| area.is_away = true);
+    }
+
+    /// The terminal is this program's again, and whatever stands on it.
+    pub(in crate::talk) fn take_back(&self) {
+        self.write(|shown, _| {
+            shown.tail.clear();
+            if let Some(area) = &mut shown.area {
+                area.take_back();
+            }
+            Ok(())
+        });
+    }
+
+    /// Shows what is typed anew.
+    pub(in crate::talk) fn repaint(&self) {
+        self.area(|_| ());
+    }
+
+    /// Does something to the lines that are typed, where they are edited.
+    fn area(&self, change: impl FnOnce(&mut TypedArea)) {
+        self.write(|shown, _| {
+            if let Some(area) = &mut shown.area {
+                change(area);
+            }
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthChar;
+
+    use super::*;
+
+    /// A terminal that breaks lines as terminals do, and has no bottom.
+    struct Paper {
+        size: TerminalSize,
+        rows: Vec<Vec<char>>,
+        row: usize,
+        column: usize,
+        breaks: bool,
+    }
+
+    impl Paper {
+        fn of(columns: usize) -> Self {
+            let size = TerminalSize { columns, rows: 10 };
+            Self { size, rows: vec![Vec::new()], row: 0, column: 0, breaks: true }
+        }
+
+        fn take(&mut self, bytes: &[u8]) {
+            let mut rest = std::str::from_utf8(bytes).expect("text");
+            while let Some(c) = rest.chars().next() {
+                rest = &rest[c.len_utf8()..];
+                match c {
+                    '\r' => self.column = 0,
+                    '\n' => {
+                        (self.row, self.column) = (self.row + 1, 0);
+                        self.rows.resize(self.rows.len().max(self.row + 1), Vec::new());
+                    }
+                    '\t' => self.column = (self.column / 8 + 1) * 8,
+                    '\u{1b}' => {
+                        let end = rest.find(|c: char| c.is_ascii_alphabetic()).expect("a sequence");
+                        let (sequence, behind) = rest.split_at(end + 1);
+                        rest = behind;
+                        self.obey(sequence);
+                    }
+                    c => self.put(c),
+                }
+            }
+        }
+
+        fn obey(&mut self, sequence: &str) {
+            match sequence {
+                "[?7l" | "[?7h" => self.breaks = sequence == "[?7h",
+                "[K" => self.rows[self.row].truncate(self.column),
+                "[J" => {
+                    self.rows.truncate(self.row + 1);
+                    self.rows[self.row].truncate(self.column);
+                }
+                "[A" => self.row -= 1,
+                up => self.row -= up[1..up.len() - 1].parse::<usize>().expect("rows"),
+            }
+        }
+
+        fn put(&mut self, c: char) {
+            let width = c.width().unwrap_or_default();
+            if self.column + width > self.size.columns {
+                assert!(self.breaks, "it is cut: {c}");
+                self.take(b"\n");
+            }
+            let row = &mut self.rows[self.row];
+            row.resize(row.len().max(self.column + width), ' ');
+            // Behind a wide letter a column is taken, and stays empty.
+            row[self.column] = c;
+            row[self.column + 1..self.column + width].fill('\0');
+            self.column += width;
+        }
+
+        /// Its rows, with the cursor as `|`.
+        fn shown(&self) -> String {
+            let mut rows = self.rows.clone();
+            rows[self.row].insert(self.column, '|');
+            // A row that was shown and taken away.
+            rows.truncate(rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1));
+            let rows = rows.into_iter().map(|row| row.into_iter().filter(|c| *c != '\0').collect::<String>());
+            rows.collect::<Vec<_>>().join("\n")
+        }
+    }
+
+    /// A person at a terminal, and a conversation in it.
+    struct Sitting {
+        state: ScreenState,
+        paper: Paper,
+    }
+
+    impl Sitting {
+        fn of(columns: usize) -> Self {
+            let state = ScreenState { area: Some(TypedArea::default()), ..ScreenState::default() };
+            Self { state, paper: Paper::of(columns) }
+        }
+
+        fn shows(&mut self, write: impl FnOnce(&mut ScreenState, &mut Vec<u8>) -> io::Result<()>) -> String {
+            let bytes = self.state.framed(self.paper.size, write);
+            self.paper.take(&bytes);
+            self.paper.shown()
+        }
+
+        fn prompts(&mut self, text: &str) -> String {
+            self.shows(|shown, out| shown.prompt(text, false, out))
+        }
+
+        fn asks(&mut self, text: &str) -> String {
+            self.shows(|shown, out| shown.prompt(text, true, out))
+        }
+
+        fn types(&mut self, keys: &str) -> String {
+            self.enters(keys).1
+        }
+
+        fn enters(&mut self, keys: &str) -> (Vec<Entered>, String) {
+            let mut entered = Vec::new();
+            let shown = self.shows(|shown, out| {
+                entered = shown.typed(keys.as_bytes(), out)?;
+                Ok(())
+            });
+            (entered, shown)
+        }
+
+        /// A piece of an answer comes.
+        fn comes(&mut self, text: &str) -> String {
+            self.shows(|shown, out| shown.show(text, out))
+        }
+    }
+
+    fn line(text: &str, is_ahead: bool) -> Vec<Entered> {
+        vec![Entered::Line { text: text.to_owned(), is_ahead }]
+    }
+
+    #[test]
+    fn a_line_is_edited_behind_its_prompt_and_stays_as_it_was_sent() {
+        let mut sitting = Sitting::of(10);
+        assert_eq!(sitting.prompts("> "), "> |");
+        assert_eq!(sitting.types("hallo"), "> hallo|");
+        assert_eq!(sitting.types("\u{1b}[D\u{1b}[D\u{1b}[D\u{1b}[De\u{1b}[3~"), "> he|llo");
+        assert_eq!(sitting.types("\u{5} you "), "> hello yo\nu |", "it is broken as wide as the terminal is");
+        assert_eq!(sitting.types("\u{1}"), "> |hello yo\nu ");
+        assert_eq!(sitting.types("\u{5}\u{17}"), "> hello |");
+        assert_eq!(sitting.types("東東"), "> hello 東\n東|", "no letter is cut");
+        assert_eq!(sitting.enters("\r"), (line("hello 東東", false), "> hello 東\n東\n|".to_owned()));
+        assert!(!sitting.state.prompts);
+    }
+
+    #[test]
+    fn what_comes_while_a_line_is_typed_is_shown_above_it() {
+        let mut sitting = Sitting::of(10);
+        assert_eq!(sitting.comes("I look"), "I look|");
+        assert_eq!(sitting.types("and"), "I look\nand|");
+        assert_eq!(sitting.comes(" for it now"), "I look for\n it now\nand|");
+        assert_eq!(sitting.state.framed(sitting.paper.size, |_, _| Ok(())), b"", "what is as it was is not sent again");
+        assert_eq!(sitting.types(" me"), "I look for\n it now\nand me|");
+        assert_eq!(sitting.comes(", or"), "I look for\n it now, o\nr\nand me|");
+        assert_eq!(sitting.comes(" not."), "I look for\n it now, o\nr not.\nand me|");
+        assert_eq!(sitting.types("\u{15}"), "I look for\n it now, o\nr not.|");
+        assert_eq!(sitting.comes("\n.."), "I look for\n it now, o\nr not.\n..|");
+        assert_eq!(sitting.types("x"), "I look for\n it now, o\nr not.\n..\nx|");
+        let shown = sitting.shows(|shown, out| {
+            shown.end_line(out)?;
+            shown.live.clear();
+            shown.line("· done".to_owned(), out)
+        });
+        assert_eq!(shown, "I look for\n it now, o\nr not.\n..\n· done\nx|");
+        assert!(sitting.prompts("> ").ends_with("· done\n> x|"));
+    }
+
+    #[test]
+    fn a_row_that_is_full_is_gone_on_behind() {
+        let mut sitting = Sitting::of(6);
+        assert_eq!(sitting.comes("123456"), "123456|");
+        assert_eq!(sitting.types("abcdef"), "123456\nabcdef\n|");
+        assert_eq!(sitting.comes("78"), "123456\n78\nabcdef\n|");
+        assert_eq!(sitting.types("\u{1b}[D"), "123456\n78\nabcde|f");
+        assert_eq!(sitting.types("\u{1}\u{b}"), "123456\n78|");
+    }
+
+    #[test]
+    fn a_line_that_is_sent_beside_a_run_waits_at_the_bottom_until_it_is_taken() {
+        let mut sitting = Sitting::of(20);
+        sitting.comes("I work");
+        assert_eq!(sitting.enters("next\r"), (line("next", true), "I work\nnext\n|".to_owned()));
+        assert_eq!(sitting.types("\rmore"), "I work\nnext\nmore|", "nothing is shown of an empty one");
+        assert_eq!(sitting.comes(" on"), "I work on\nnext\nmore|");
+        sitting.prompts("> ");
+        let took = |shown: &mut ScreenState, out: &mut Vec<u8>| shown.took(out);
+        assert_eq!(sitting.shows(took), "I work on\n> next\nmore|");
+        sitting.prompts("> ");
+        assert_eq!(sitting.shows(took), "I work on\n> next\n> \nmore|");
+        assert!(!sitting.state.prompts);
+    }
+
+    #[test]
+    fn a_question_is_not_answered_by_a_message_that_was_begun() {
+        let mut sitting = Sitting::of(20);
+        sitting.prompts("> ");
+        sitting.types("sent\r");
+        sitting.shows(|shown, _| {
+            shown.area.as_mut().expect("it is edited").remember("sent");
+            Ok(())
+        });
+        sitting.types("not y");
+        assert_eq!(sitting.asks("y or n > "), "> sent\ny or n > |");
+        assert_eq!(sitting.types("\u{1b}[A"), "> sent\ny or n > |", "a message is no answer");
+        assert_eq!(sitting.enters("n\r"), (line("n", false), "> sent\ny or n > n\nnot y|".to_owned()));
+        assert_eq!(sitting.asks("y or n > "), "> sent\ny or n > n\ny or n > |");
+        sitting.types("ye");
+        let shown = sitting.shows(|shown, out| shown.line("too late".to_owned(), out));
+        assert_eq!(shown, "> sent\ny or n > n\ny or n > ye\ntoo late\nnot y|");
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("\u{1b}[A\r"), "> sent\ny or n > n\ny or n > ye\ntoo late\n> sent\n|");
+    }
+
+    #[test]
+    fn a_paste_is_one_line_of_several_rows_and_what_it_would_have_a_terminal_do_is_seen() {
+        let mut sitting = Sitting::of(20);
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("\u{1b}[200~a\rb\tc\u{7}\u{1b}[201~"), "> a\nb       c\\u{7}|");
+        assert_eq!(sitting.types("\u{1b}[A!"), "> a!|\nb       c\\u{7}");
+        let (entered, _) = sitting.enters("\r");
+        assert_eq!(entered, line("a!\nb\tc\u{7}", false));
+    }
+
+    #[test]
+    fn of_a_text_that_is_longer_than_the_terminal_is_seen_what_is_at_the_cursor() {
+        let mut sitting = Sitting::of(8);
+        sitting.prompts("> ");
+        let rows: Vec<String> = (0..20).map(|number| format!("row{number}")).collect();
+        sitting.types(&format!("\u{1b}[200~{}\u{1b}[201~", rows.join("\n")));
+        assert_eq!(sitting.paper.shown(), format!("{}|", rows[11..].join("\n")));
+        (0..19).for_each(|_| {
+            sitting.types("\u{1b}[A");
+        });
+        assert_eq!(sitting.paper.shown(), format!("> row0|\n{}", rows[1..9].join("\n")));
+        let (entered, shown) = sitting.enters("\r");
+        assert_eq!(entered, line(&rows.join("\n"), false));
+        assert_eq!(shown, format!("> {}\n|", rows.join("\n")), "all of it stays");
+    }
+
+    #[test]
+    fn a_terminal_that_is_made_narrower_has_the_line_once() {
+        let mut sitting = Sitting::of(10);
+        sitting.shows(|shown, out| shown.line("said".to_owned(), out));
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("1234567890"), "said\n> 12345678\n90|");
+        // The terminal breaks the row anew.
+        sitting.paper.size.columns = 6;
+        let cut = ["said", "> 1234", "5678", "90"].map(|row| row.chars().collect());
+        (sitting.paper.rows, sitting.paper.row) = (cut.to_vec(), 3);
+        assert_eq!(sitting.shows(|_, _| Ok(())), "said\n> 1234\n567890\n|");
+        sitting.paper.size.columns = 20;
+        assert_eq!(sitting.shows(|_, _| Ok(())), "said\n> 1234567890|");
+    }
+
+    #[test]
+    fn ctrl_c_drops_what_is_typed_and_the_end_of_the_input_needs_an_empty_line() {
+        let mut sitting = Sitting::of(20);
+        sitting.prompts("> ");
+        sitting.types("half\u{1b}[200~ of");
+        let mut was_dropped = false;
+        let shown = sitting.shows(|shown, out| {
+            was_dropped = shown.drop_typed(out)?;
+            Ok(())
+        });
+        assert!(was_dropped && !sitting.state.prompts);
+        assert_eq!(shown, "> half^C\n|");
+        sitting.prompts("> ");
+        assert_eq!(sitting.enters("ab\u{1}\u{4}"), (Vec::new(), "> half^C\n> |b".to_owned()));
+        assert_eq!(sitting.enters("\u{4}\u{4}x").0, [Entered::End]);
+        sitting.shows(|shown, out| {
+            was_dropped = shown.drop_typed(out)?;
+            Ok(())
+        });
+        assert!(!was_dropped, "nothing is typed, and the conversation ends");
+    }
+}

@@ -1,0 +1,338 @@
+//! The lines at the bottom of the terminal in which a person types, beneath whatever is shown above them at any moment.
+//!
+//! It is our own: a line editor of a library asks with one fixed prompt until Enter. Here answers come in pieces in the midst of a
+//! line while somebody types, questions take the place of a prompt, and go when somebody else has answered them.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::mem::take;
+use std::time::Instant;
+
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::edited_line::EditedLine;
+use super::keys::{Key, Keys};
+use crate::terminal::plain;
+
+/// Columns between the stops of tabs.
+const TAB: usize = 8;
+
+/// Columns and rows of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TerminalSize {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+/// What a person does with the keys of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// A line is sent. Without a prompt it waits to be taken.
+    Line { text: String, is_ahead: bool },
+    /// The input ends.
+    End,
+    /// The program is to end as it stands.
+    Quit,
+}
+
+/// The prompt, and what is typed behind it.
+#[derive(Default)]
+pub(super) struct TypedArea {
+    keys: Keys,
+    line: EditedLine,
+    /// Empty where nobody is asked to type.
+    prompt: String,
+    /// True if the prompt is that of a question: its answers are no messages.
+    asks: bool,
+    /// A message that was begun when the question came.
+    set_aside: String,
+    /// Lines that were sent while nobody was asked to type.
+    ahead: VecDeque<String>,
+    shown: Option<ShownArea>,
+    /// True while another program has the terminal.
+    pub(super) is_away: bool,
+}
+
+/// The area as it is on the terminal.
+struct ShownArea {
+    text: String,
+    /// The cursor, in bytes of the text.
+    cursor: usize,
+    size: TerminalSize,
+    /// Its rows as far as the cursor.
+    rows: Vec<String>,
+    /// True if it stands beneath a line that is not at its end.
+    beneath: bool,
+}
+
+/// What is shown above the area goes on behind the last row of a line that is not at its end.
+pub(super) struct LastRow(String);
+
+impl TypedArea {
+    /// Asks for a message, or for the answer to a question where it `asks`.
+    pub(super) fn prompt(&mut self, prompt: &str, asks: bool) {
+        prompt.clone_into(&mut self.prompt);
+        if asks {
+            self.set_aside = join(take(&mut self.set_aside), self.line.take());
+        }
+        self.asks = asks;
+    }
+
+    /// Nobody is asked any more: the line as it stays on the terminal. What was typed of it is not sent.
+    pub(super) fn leave(&mut self) -> String {
+        let typed = self.line.take();
+        self.said(&typed)
+    }
+
+    /// The person drops the line, and a paste that has not ended.
+    pub(super) fn interrupt(&mut self) -> String {
+        self.keys = Keys::default();
+        self.leave()
+    }
+
+    /// The prompt with `text` behind it, as it stays on the terminal. Nobody is asked any more.
+    fn said(&mut self, text: &str) -> String {
+        if take(&mut self.asks) {
+            let begun = join(take(&mut self.set_aside), self.line.take());
+            self.line.put(begun);
+        }
+        let rows: Vec<String> =
+            text.split('\n').map(|row| row.split('\t').map(plain).collect::<Vec<_>>().join("\t")).collect();
+        format!("{}{}", take(&mut self.prompt), rows.join("\n"))
+    }
+
+    /// Takes the keys whose last bytes are in `read`. What stays on the terminal is written behind `stays`.
+    pub(super) fn typed(&mut self, read: &[u8], stays: &mut String) -> Vec<Entered> {
+        let mut entered = Vec::new();
+        for key in self.keys.take(read, Instant::now()) {
+            if key == Key::Enter {
+                entered.push(self.enter(stays));
+            } else if key == Key::EndOrDelete && !self.is_typed() {
+                entered.push(Entered::End);
+                // Nobody reads what comes behind it.
+                break;
+            } else if key == Key::Quit {
+                entered.push(Entered::Quit);
+            } else if key == Key::Repaint {
+                stays.push_str("\x1b[H\x1b[2J");
+            } else {
+                self.line.press(key, !self.asks);
+            }
+        }
+        entered
+    }
+
+    fn enter(&mut self, stays: &mut String) -> Entered {
+        let text = self.line.take();
+        let is_ahead = !self.is_asked();
+        if is_ahead {
+            self.ahead.push_back(text.clone());
+        } else {
+            stays.push_str(&self.said(&text));
+            stays.push('\n');
+        }
+        Entered::Line { text, is_ahead }
+    }
+
+    /// The first of the lines that wait was taken: what stays of it on the terminal.
+    pub(super) fn took(&mut self) -> Option<String> {
+        let text = self.ahead.pop_front()?;
+        Some(self.said(&text))
+    }
+
+    /// The first of the lines that wait is left out.
+    pub(super) fn leave_out(&mut self) {
+        self.ahead.pop_front();
+    }
+
+    /// True if there is something in the line.
+    pub(super) fn is_typed(&self) -> bool {
+        !self.line.text().is_empty()
+    }
+
+    /// Keeps a message, so that it can be had again.
+    pub(super) fn remember(&mut self, message: &str) {
+        self.line.remember(message);
+    }
+
+    /// Takes what was typed and not sent.
+    pub(super) fn unsent(&mut self) -> String {
+        join(take(&mut self.set_aside), self.line.take())
+    }
+
+    /// True if somebody is asked to type.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.prompt.is_empty()
+    }
+
+    /// It is shown again, where the cursor is by now: another program had the terminal.
+    pub(super) fn take_back(&mut self) {
+        self.is_away = false;
+        self.shown = None;
+    }
+
+    /// Where what is shown above goes on, if that is in the midst of its `line`.
+    pub(super) fn last_row(&self, line: &str, columns: usize) -> Option<LastRow> {
+        self.shown.as_ref().filter(|shown| shown.beneath).map(|_| LastRow(broken(line, columns).1.to_owned()))
+    }
+
+    /// What a terminal of that `size` is sent so that `said` is shown above the area, and the area as it is now beneath it.
+    /// `is_in_line` where it is not at the end of a line behind that.
+    pub(super) fn frame(
+        &mut self,
+        (said, row): (&str, Option<LastRow>),
+        is_in_line: bool,
+        size: TerminalSize,
+    ) -> String {
+        let (text, cursor) = self.text();
+        let is_seen = !self.is_away && !text.is_empty();
+        let is_same = |shown: &ShownArea| shown.text == text && shown.cursor == cursor && shown.size == size;
+        if said.is_empty() && is_seen && self.shown.as_ref().is_some_and(is_same) {
+            return String::new();
+        }
+        let mut frame = String::new();
+        let stays = is_seen && said.is_empty();
+        let mut beneath = false;
+        if let Some(shown) = self.shown.take() {
+            frame.push('\r');
+            up(shown.rows_above(size.columns), &mut frame);
+            beneath = stays && shown.beneath;
+            if !stays {
+                frame.push_str("\x1b[J");
+                if let Some(LastRow(row)) = row {
+                    frame.push_str("\x1b[A");
+                    frame.push_str(&row);
+                }
+            }
+        }
+        frame.push_str(said);
+        if is_seen {
+            if is_in_line && !beneath {
+                frame.push_str("\r\n");
+                beneath = true;
+            }
+            let rows = show(&text, cursor, size, &mut frame);
+            self.shown = Some(ShownArea { text, cursor, size, rows, beneath });
+        }
+        frame
+    }
+
+    /// What stands there: the lines that wait, the prompt and what is typed; and the cursor, in bytes of it.
+    fn text(&self) -> (String, usize) {
+        let mut text = String::new();
+        for line in self.ahead.iter().filter(|line| !line.trim().is_empty()) {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push_str(&self.prompt);
+        let cursor = text.len() + self.line.cursor();
+        text.push_str(self.line.text());
+        (text, cursor)
+    }
+}
+
+/// Shows `text` from its first row on, where the cursor is, over whatever is there. Gives the rows as far as the cursor.
+fn show(text: &str, cursor: usize, size: TerminalSize, frame: &mut String) -> Vec<String> {
+    let Rows { mut rows, row, head } = rows_of(text, cursor, size.columns);
+    // As many as fit, and among them that with the cursor.
+    let most = size.rows.saturating_sub(1).max(1);
+    let first = (row + 1).saturating_sub(most);
+    let last = rows.len().min(first + most) - 1;
+    // What is wider than it is taken for is cut, and moves no row.
+    frame.push_str("\x1b[?7l");
+    for row in &rows[first..last] {
+        frame.push_str("\x1b[K");
+        frame.push_str(row);
+        frame.push_str("\r\n");
+    }
+    frame.push_str("\x1b[J");
+    frame.push_str(&rows[last]);
+    if row != last || head != rows[row].len() {
+        // The terminal knows best how wide that is which stands before the cursor.
+        frame.push('\r');
+        up(last - row, frame);
+        frame.push_str(&rows[row][..head]);
+    }
+    frame.push_str("\x1b[?7h");
+    rows[row].truncate(head);
+    rows.drain(first..=row).collect()
+}
+
+impl ShownArea {
+    /// Rows above that with the cursor, in a terminal of so many `columns`: one that became narrower has broken them.
+    fn rows_above(&self, columns: usize) -> usize {
+        self.rows.iter().map(|row| broken(row, columns).0).sum::<usize>().saturating_sub(1)
+    }
+}
+
+/// Text in the rows of a terminal.
+struct Rows {
+    rows: Vec<String>,
+    /// That with the cursor.
+    row: usize,
+    /// Bytes of it before the cursor.
+    head: usize,
+}
+
+/// `text` in rows of so many `columns`, with the cursor before its byte `cursor`. What a terminal would obey is written as an escape.
+fn rows_of(text: &str, cursor: usize, columns: usize) -> Rows {
+    let (mut rows, mut width) = (vec![String::new()], 0);
+    let mut place = None;
+    for (at, letter) in text.grapheme_indices(true) {
+        let last = rows.len() - 1;
+        let is_here = place.is_none() && at >= cursor;
+        if letter.ends_with('\n') {
+            place = place.or(is_here.then(|| (last, rows[last].len())));
+            rows.push(String::new());
+            width = 0;
+            continue;
+        }
+        let mut shown = if letter == "\t" { " ".repeat(TAB - width % TAB) } else { plain(letter) };
+        if width > 0 && width + shown.width() > columns {
+            rows.push(String::new());
+            width = 0;
+            if letter == "\t" {
+                shown = " ".repeat(TAB);
+            }
+        }
+        let last = rows.len() - 1;
+        place = place.or(is_here.then(|| (last, rows[last].len())));
+        rows[last].push_str(&shown);
+        width += shown.width();
+    }
+    if place.is_none() && width >= columns {
+        rows.push(String::new());
+    }
+    let (row, head) = place.unwrap_or_else(|| (rows.len() - 1, rows[rows.len() - 1].len()));
+    Rows { rows, row, head }
+}
+
+/// In how many rows a terminal of so many `columns` breaks `line` by itself, and what of it stands in the last one.
+fn broken(line: &str, columns: usize) -> (usize, &str) {
+    let (mut rows, mut begins, mut width) = (1, 0, 0);
+    for (at, letter) in line.grapheme_indices(true) {
+        if letter == "\t" {
+            // It ends at the last column, and breaks no line.
+            width = (width - width % TAB + TAB).min(columns.saturating_sub(1)).max(width);
+            continue;
+        }
+        if width > 0 && width + letter.width() > columns {
+            (rows, begins, width) = (rows + 1, at, 0);
+        }
+        width += letter.width();
+    }
+    (rows, &line[begins..])
+}
+
+/// Moves the cursor so many `rows` up.
+fn up(rows: usize, frame: &mut String) {
+    if rows > 0 {
+        // Writing to a string does not fail.
+        let _ = write!(frame, "\x1b[{rows}A");
+    }
+}
+
+fn join(before: String, behind: String) -> String {
+    if before.is_empty() { behind } else { before + &behind }
+}
