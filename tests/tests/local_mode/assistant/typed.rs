@@ -34,7 +34,7 @@ impl Terminal {
         }
         command.env("CHAT", chat.get_program()).env("FOLDER", assistant.folder());
         command.env("SHELL", "/bin/sh").env("TERM", "xterm").env_remove("NO_COLOR");
-        command.args(["300", "script", "-q", "-e", "-c", "exec \"$CHAT\" chat \"$FOLDER\" --lease 10", "/dev/null"]);
+        command.args(["300", "script", "-q", "-e", "-c", "exec \"$CHAT\" chat \"$FOLDER\"", "/dev/null"]);
         Self::of(command)
     }
 
