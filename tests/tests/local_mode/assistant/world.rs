@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Json, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -22,9 +22,11 @@ use tokio::task::JoinHandle;
 use crate::process::{Dormouse, program, text};
 
 const MODEL: &str = "scripted-1";
-const PATIENCE: Duration = Duration::from_millis(50);
-/// Rounds of patience before a test gives up. Nothing is proved by them being few.
-const ROUNDS: usize = 2400;
+/// How long to wait until the next look.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long to look for something that must happen; a look may be a program that runs to its end. Nothing is proved by it
+/// being short.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A workspace that `dormouse new` wrote, its model, and the office where its tool books rooms.
 pub(crate) struct Assistant {
@@ -132,13 +134,11 @@ pub(crate) fn command(arguments: &[&str]) -> Output {
 }
 
 pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..ROUNDS {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(PATIENCE).await;
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(PAUSE).await;
     }
-    panic!("never: {what}");
 }
 
 /// An office that books rooms, and knows the key of each booking.
@@ -268,16 +268,17 @@ impl<'d> Wire<'d> {
 
     /// The task, once it has one of `statuses`.
     pub(crate) async fn task(&self, task: &str, statuses: &[TaskStatus]) -> Task {
-        for _ in 0..ROUNDS {
+        let began = Instant::now();
+        loop {
             let seen = self.get(&format!("/v1/tasks/{task}")).await;
             let task: Task = serde_json::from_value(seen.clone()).unwrap_or_else(|error| panic!("{error}: {seen}"));
             if statuses.contains(&task.status) {
                 return task;
             }
             assert!(!task.status.is_terminal(), "it ended: {seen}");
-            tokio::time::sleep(PATIENCE).await;
+            assert!(began.elapsed() < PATIENCE, "it never came to {statuses:?}: {seen}");
+            tokio::time::sleep(PAUSE).await;
         }
-        panic!("{task} never came to {statuses:?}");
     }
 
     /// The events of a task so far.
