@@ -80,6 +80,7 @@ pub struct Api {
 }
 
 /// Writes of an operation, all of them or none, and the answer after them.
+#[derive(Default)]
 pub(crate) struct Change {
     pub(crate) journal: Journal,
     pub(crate) invocation: Option<InvocationWrite>,
@@ -100,15 +101,12 @@ impl Change {
     /// # Errors
     /// `internal_error` when the resource cannot be written.
     pub(crate) fn new(journal: Journal, status: u16, resource: &impl Serialize) -> Result<Self, ProtocolError> {
-        let answer = (status, json(resource)?);
-        let (invocation, session, work, ended) = Default::default();
-        Ok(Self { journal, invocation, session, answer, work, ended, is_repeated: false })
+        Ok(Self { journal, answer: (status, json(resource)?), ..Self::default() })
     }
 
     /// Writes nothing: the request was done before, and was answered so.
     pub(crate) fn repeated(status: u16, body: Value) -> Self {
-        let (journal, invocation, session, work, ended) = Default::default();
-        Self { journal, invocation, session, answer: (status, body), work, ended, is_repeated: true }
+        Self { answer: (status, body), is_repeated: true, ..Self::default() }
     }
 
     /// Writes nothing: everything is as it was asked to be.
