@@ -306,7 +306,19 @@ impl Api {
         if let Some(spec) = own.iter().chain(&of_server).find(|spec| spec.persona_id() == id) {
             return found(&self.persona(spec).await?);
         }
-        found(&self.reads.see::<Persona>(call, &id).await?.kept.resource)
+        found(&self.stored_persona(call, &id).await?.kept.resource)
+    }
+
+    /// The persona `id` of the caller's tenant.
+    ///
+    /// # Errors
+    /// `resource_not_found`; that it is busy where it may be one of a workspace that cannot be loaded at the moment.
+    async fn stored_persona(&self, call: &Call, id: &PersonaId) -> Result<Stored<Persona>, ProtocolError> {
+        let found = self.reads.see::<Persona>(call, id).await;
+        if found.as_ref().is_err_and(|refusal| refusal.code() == ErrorCode::ResourceNotFound) {
+            self.refused_of_server(call, agent_of(id)).await?;
+        }
+        found
     }
 
     /// The workspace that the query names, if it names one.
@@ -335,12 +347,14 @@ impl Api {
         check_line("version", &request.version, LONGEST_NAME)?;
         check_length("description", &request.description, LONGEST_DESCRIPTION)?;
         let specs = self.all_personas(call).await?;
-        let spec = specs.into_iter().find(|spec| spec.graph == request.entry_workflow).ok_or_else(|| {
-            ProtocolError::invalid(
+        let Some(spec) = specs.into_iter().find(|spec| spec.graph == request.entry_workflow) else {
+            // It may be one of a workspace that cannot be loaded at the moment.
+            self.refused_of_server(call, &request.entry_workflow).await?;
+            return Err(ProtocolError::invalid(
                 "entry_workflow",
                 "expected the name of a workflow of this server, as GET /v1/personas tells",
-            )
-        })?;
+            ));
+        };
         check_tier(&spec, request.autonomy_tier)?;
         let id: PersonaId = self.fresh(call.now);
         let mut metadata = redact::object(request.metadata);
@@ -371,7 +385,7 @@ impl Api {
             let message = "the persona is part of the server; make another one of its workflow";
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
-        let mut stored = self.reads.see::<Persona>(call, &id).await?;
+        let mut stored = self.stored_persona(call, &id).await?;
         self.reads.check_counting(call, request.quota_id.as_ref()).await?;
         let persona = &mut stored.kept.resource;
         persona.description = request.description.unwrap_or_else(|| std::mem::take(&mut persona.description));
@@ -474,7 +488,7 @@ impl Api {
         if let Some(spec) = own.personas.iter().find(|spec| spec.persona_id() == *id) {
             return Ok(ChosenPersona::of(spec));
         }
-        let name = id.as_str().strip_prefix("persona_").unwrap_or_default();
+        let name = agent_of(id);
         if let Some(reason) = own.refusal_of(name) {
             return Err(refused_definition(format!(
                 "the agent `{name}` of the workspace cannot be addressed: {reason}"
@@ -507,12 +521,15 @@ impl Api {
         Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
     }
 
-    /// Why the agent `name` of the server, which is declared, cannot be addressed; of whoever might find it, that is said.
+    /// Why the agent `name` of the server, which is declared, cannot be addressed; to whoever might find it, that is said.
+    ///
+    /// # Errors
+    /// That it is busy, to whom it may be, where `name` may be in a workspace that cannot be loaded at the moment.
     async fn refused_of_server(&self, call: &Call, name: &str) -> Result<Option<ProtocolError>, ProtocolError> {
         let personas = &self.parts().personas;
-        let Some(source) = personas.source().filter(|_| personas.is_at_home(&call.actor)) else { return Ok(None) };
+        let Some(source) = personas.source() else { return Ok(None) };
         let reason = source.refusal_of(name).await.map_err(|reason| agents_away(&reason))?;
-        Ok(reason.map(|reason| {
+        Ok(reason.filter(|_| personas.is_at_home(&call.actor)).map(|reason| {
             let message = format!("the agent `{name}` cannot be addressed: {reason}. `GET /v1/x-catalog` tells of all");
             ProtocolError::new(ErrorCode::PolicyViolation, message)
         }))
@@ -581,6 +598,11 @@ impl Api {
             false => agents_away(&error),
         })
     }
+}
+
+/// The name of the agent whose own persona would be called `id`; empty where none could be.
+fn agent_of(id: &PersonaId) -> &str {
+    id.as_str().strip_prefix("persona_").unwrap_or_default()
 }
 
 /// Checks that the graph of `spec` acts no more freely than `tier`.

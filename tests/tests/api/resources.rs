@@ -42,9 +42,9 @@ async fn each_graph_is_a_persona() {
     assert_eq!(world.refusal(ada(), "GET", "/v1/personas/persona_x", Value::Null).await.status(), 404);
 }
 
-/// Agents of a workspace that cannot be loaded, beside another one that has none.
+/// Agents of a workspace that cannot be loaded, beside another one that has none; of this tenant, or nobody's.
 #[derive(Debug)]
-struct Broken;
+struct Broken(Option<&'static str>);
 
 #[async_trait::async_trait]
 impl GraphSource for Broken {
@@ -71,6 +71,10 @@ impl AgentSource for Broken {
         Ok(Vec::new())
     }
 
+    fn home(&self) -> Option<&str> {
+        self.0
+    }
+
     async fn tools(&self, _: bool) -> Result<Vec<ToolInfo>, String> {
         Ok(Vec::new())
     }
@@ -94,9 +98,33 @@ async fn a_persona_of_an_agent_that_cannot_be_loaded_at_the_moment_is_not_said_t
     let made = world.post("/v1/personas", persona).await;
     let task = json!({"persona_id": made["id"], "input": says("Hello")["input"]});
     let call = || world.asked(ada(), "POST", &format!("{session}/tasks"), &task, None).unwrap();
-    let refusal = world.served_by(Arc::new(Broken)).serve(call()).await.unwrap_err();
+    let refusal = world.served_by(Arc::new(Broken(None))).serve(call()).await.unwrap_err();
     assert_eq!(refusal.status(), 503, "it is asked again: {refusal}");
     assert!(world.api.serve(call()).await.is_ok());
+}
+
+#[tokio::test]
+async fn no_persona_is_said_not_to_be_there_while_it_may_be_in_a_workspace_that_cannot_be_loaded() {
+    let (world, session) = World::with_session().await;
+    let made = json!({"name": "Clerk", "version": "1", "entry_workflow": "clerk", "description": "Talks.",
+        "autonomy_tier": "act_with_approval", "receipt_policy": "optional"});
+    let task = json!({"persona_id": "persona_clerk", "input": says("Hello")["input"]});
+    let (clerk, tasks) = ("/v1/personas/persona_clerk", format!("{session}/tasks"));
+    for (method, target, body, status) in [
+        ("GET", clerk, Value::Null, 404),
+        ("PATCH", clerk, json!({"description": "Talks."}), 404),
+        ("POST", "/v1/personas", made, 400),
+        ("POST", &tasks, task, 404),
+    ] {
+        let refusal = world.refusal(ada(), method, target, body.clone()).await;
+        assert_eq!(refusal.status(), status, "{method} {target}: there is none: {refusal}");
+        // Also a tenant that finds only what is shared may find it there.
+        for home in [None, Some("acme"), Some("other")] {
+            let call = world.asked(ada(), method, target, &body, None).unwrap();
+            let refusal = world.served_by(Arc::new(Broken(home))).serve(call).await.unwrap_err();
+            assert_eq!(refusal.status(), 503, "{method} {target} beside agents of {home:?}: {refusal}");
+        }
+    }
 }
 
 #[tokio::test]
