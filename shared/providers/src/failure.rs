@@ -164,13 +164,16 @@ pub(crate) fn by_status(status: u16) -> ModelErrorCategory {
     }
 }
 
-/// True if `words` complain about an image: by name, or as about a block that is not supported, or whose source is not or cannot be
-/// read.
+/// True if `words` complain about an image: by name, or as about a block that is not supported, or whose source is not or
+/// cannot be read.
 pub(crate) fn is_about_images(words: &str) -> bool {
     const SIGNS: [&str; 9] =
         ["image", "media type", "mime", "multimodal", "vision", "fileuri", "file uri", "provided url", "download"];
     const KINDS: [&str; 4] = ["content block", "content part", "content type", "source"];
+    // Words about something else that have one of these in them.
+    const OTHERS: [&str; 3] = ["resource", "provision", "revision"];
     let words = words.to_ascii_lowercase().replace('_', " ");
+    let words = OTHERS.iter().fold(words, |words, other| words.replace(other, ""));
     let has_one = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
     has_one(&SIGNS) || (words.contains("support") && has_one(&KINDS))
 }

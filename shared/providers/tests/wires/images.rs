@@ -99,6 +99,8 @@ async fn a_block_that_a_provider_does_not_take_is_told_from_a_mistake() {
         ("Unable to download the file. Please verify the URL.", unsupported),
         ("tool_use ids were found without tool_result blocks", ModelErrorCategory::InvalidRequest),
         ("text content blocks must be non-empty", ModelErrorCategory::InvalidRequest),
+        ("This resource does not support the operation.", ModelErrorCategory::InvalidRequest),
+        ("Use provisioned throughput for this revision.", ModelErrorCategory::InvalidRequest),
     ] {
         let answer = || ScriptedAnswer::json(400, &json!({ "error": { "message": words } }));
         let stage = Stage::answering(answer());
