@@ -1,7 +1,7 @@
 //! Writes that can be repeated: what a key was answered with is kept together with what it wrote, for 24 hours. Of requests
 //! with the same key that come at once, one commit succeeds; the others find what it kept, and give its answer.
 //!
-//! A key of a request that submits a task to a session, or says something to a task, is noted in what the request writes
+//! The key of a request that submits a task at its session's address, or says something to a task, is noted in what it writes
 //! ([`notes`]), of which its answer is made again.
 //!
 //! Any other key has a document (kind `idempotency`), which is called by the hash of its scope and holds the answer; so have
