@@ -287,7 +287,7 @@ impl SessionRun {
 /// session was loaded, given fields go through their reducers, so that a chat passes only its new message.
 ///
 /// # Errors
-/// Those of what was given; with the state that was stored where that does not fit the schema whatever is given.
+/// Those of what was given; where what the session holds does not fit the schema, that, with the stored state.
 pub(super) fn initial_state(schema: &StateSchema, loaded: Option<&Map>, given: Map) -> Result<State, EngineError> {
     begun(schema, loaded, given).map_err(|error| loaded.and_then(|loaded| misfit(schema, loaded)).unwrap_or(error))
 }
@@ -320,8 +320,8 @@ fn stored_state(schema: &StateSchema, loaded: Option<&Map>) -> State {
     state
 }
 
-/// The error of a session that no turn can begin with, if it is one: what it holds does not fit the schema. Fields that
-/// lack a fitting default are left to who gives them.
+/// The error of a session that holds what does not fit the schema: only a turn that gives those fields anew, or what makes
+/// them fit, can begin with it. Fields that lack a fitting default are left to who gives them.
 fn misfit(schema: &StateSchema, loaded: &Map) -> Option<EngineError> {
     let stored = stored_state(schema, Some(loaded));
     let reason = schema.validate(&stored).err()?;
