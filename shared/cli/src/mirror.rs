@@ -153,7 +153,7 @@ pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf, history: FolderH
 /// again; of a command, which has no log, it is told once, and that it goes on.
 async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: Option<(&FolderHistory, &Path)>) {
     let mut pause = EVERY;
-    let mut open: Option<OpenMirror> = None;
+    let mut followed = FollowedMirror::default();
     let mut is_told = false;
     loop {
         let is_wanted = match history {
@@ -161,18 +161,18 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
             None => true,
         };
         if !is_wanted {
-            open = None;
+            followed = FollowedMirror::default();
             tokio::time::sleep(EVERY).await;
             continue;
         }
-        match round(client, (into, history.map(|(_, data)| data)), workspace, &mut open).await {
+        match round(client, (into, history.map(|(_, data)| data)), workspace, &mut followed).await {
             Ok(()) => {
                 pause = EVERY;
                 if std::mem::take(&mut is_told) {
                     tell("the mirror goes on");
                 }
-                if let Some(open) = &open {
-                    listen(client, &open.mirror, workspace).await;
+                if let Some(mirror) = &followed.mirror {
+                    listen(client, mirror, workspace).await;
                 }
             }
             Err(MirrorFailure::Talk(TalkError::Unreachable { .. })) if history.is_some() => return,
@@ -182,8 +182,8 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: 
                 if history.is_none() && !std::mem::replace(&mut is_told, true) {
                     tell(&format!("the mirror does not go on, and is tried again until Ctrl-C: {message}"));
                 }
-                // Where it cannot be written to either, the log has said so.
-                let _ = open.take().map(|open| open.mirror.note(&plain(&message)));
+                // It is opened anew, and is this server's meanwhile. Where it cannot be written to either, the log has said so.
+                let _ = followed.mirror.take().map(|mirror| mirror.note(&plain(&message)));
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
@@ -198,10 +198,12 @@ fn tell(text: &str) {
 }
 
 /// A mirror that is followed.
-struct OpenMirror {
-    mirror: Mirror,
+#[derive(Default)]
+struct FollowedMirror {
+    /// None until it could be opened.
+    mirror: Option<Mirror>,
     /// The right to keep it, of a server that keeps the history of its folder.
-    _held: Option<File>,
+    held: Option<File>,
 }
 
 /// Reads what there is into the mirror `into`, for the server with its state in the folder beside it.
@@ -209,16 +211,19 @@ async fn round(
     client: &Client,
     (into, data): (&Path, Option<&Path>),
     workspace: Option<&str>,
-    open: &mut Option<OpenMirror>,
+    followed: &mut FollowedMirror,
 ) -> Result<(), MirrorFailure> {
-    if open.as_ref().is_none_or(|open| open.mirror.is_gone()) {
-        // With the mirror its lock may be gone.
-        *open = None;
-        let held = data.map(|data| alone::taken_for(data, into)).transpose()?;
-        *open = Some(OpenMirror { mirror: Mirror::open(into, workspace.unwrap_or(EVERYTHING))?, _held: held });
+    if followed.mirror.as_ref().is_none_or(Mirror::is_gone) {
+        followed.mirror = None;
+        if let Some(data) = data
+            && followed.held.as_ref().is_none_or(|held| !alone::is_held(held, into))
+        {
+            followed.held = Some(alone::taken_for(data, into)?);
+        }
+        followed.mirror = Some(Mirror::open(into, workspace.unwrap_or(EVERYTHING))?);
     }
-    if let Some(open) = open {
-        catch_up(client, &open.mirror, workspace).await?;
+    if let Some(mirror) = &followed.mirror {
+        catch_up(client, mirror, workspace).await?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::MirrorError;
@@ -14,9 +14,7 @@ use super::MirrorError;
 /// # Errors
 /// [`MirrorError::Followed`] when another server has it; any other error of the disk.
 pub(super) fn taken_for(data: &Path, path: &Path) -> Result<File, MirrorError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock = PathBuf::from(name);
+    let lock = lock_of(path);
     let failed = |error| MirrorError::Io { path: lock.clone(), error };
     if let Some(folder) = lock.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
@@ -46,6 +44,18 @@ pub(super) fn taken_for(data: &Path, path: &Path) -> Result<File, MirrorError> {
     Ok(file)
 }
 
+/// True if `held` is what takes the database at `path`: with the folder of that its file may have gone.
+pub(super) fn is_held(held: &File, path: &Path) -> bool {
+    let (Ok(held), Ok(there)) = (held.metadata(), fs::symlink_metadata(lock_of(path))) else { return false };
+    (held.dev(), held.ino()) == (there.dev(), there.ino())
+}
+
+fn lock_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +75,18 @@ mod tests {
         let refused = taken_for(Path::new("/a"), &path).expect_err("it is held").to_string();
         assert!(refused.contains("`/b`"), "{refused}");
         drop(held);
+    }
+
+    #[test]
+    fn it_is_held_until_its_file_is_gone() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join(PLACE);
+        let held = taken_for(Path::new("/a"), &path).expect("it is free");
+        assert!(is_held(&held, &path));
+        fs::remove_dir_all(path.parent().expect("a folder")).expect("it is there");
+        assert!(!is_held(&held, &path));
+        let again = taken_for(Path::new("/a"), &path).expect("it is free");
+        assert!(is_held(&again, &path) && !is_held(&held, &path));
     }
 
     #[test]

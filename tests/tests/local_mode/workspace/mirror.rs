@@ -218,6 +218,23 @@ async fn of_two_servers_of_a_folder_one_keeps_its_history_and_the_other_says_so_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_keeps_the_history_of_its_folder_while_it_cannot_go_on() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    whole(&project, &dormouse, "it follows").await;
+    let shell = Connection::open(project.path(MIRROR)).expect("a database");
+    shell.execute_batch("BEGIN EXCLUSIVE").expect("held");
+    work(&project, &dormouse).await;
+    let tried = || dormouse.logged().matches("is held by another program").count();
+    eventually("it has tried twice", || tried() > 1).await;
+    let lock = fs::File::open(project.path(&format!("{MIRROR}.lock"))).expect("a file");
+    assert!(matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)), "no other server takes it meanwhile");
+    shell.execute_batch("COMMIT").expect("let go");
+    whole(&project, &dormouse, "it goes on").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_its_own_stays_and_work_goes_on() {
     let project = Project::of(&[]).await;
     // A database of SQLite with another application's mark: its header, and nothing else of interest.
