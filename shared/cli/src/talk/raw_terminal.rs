@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{self, getpid, kill_process};
+use rustix::process::{self, getpgrp, getpid, getsid, kill_process};
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
@@ -67,6 +67,12 @@ impl TerminalModes {
         self.end();
         let _ = kill_process(getpid(), process::Signal::QUIT);
     }
+}
+
+/// True if a shell has made this program a job of its own, and lets it go on when it was stopped. One that a terminal, `ssh` or a
+/// container began with would stand still for ever.
+fn is_job() -> bool {
+    getsid(None).is_ok_and(|session| session != getpgrp())
 }
 
 /// A terminal that is gone hears nothing.
@@ -144,7 +150,7 @@ impl TerminalSignals {
                     while timeout(RESIZED, self.resized.recv()).await.is_ok_and(|again| again.is_some()) {}
                     screen.repaint();
                 }
-                Some(()) = self.stopped.recv() => {
+                Some(()) = self.stopped.recv(), if is_job() => {
                     screen.give_away();
                     modes.end();
                     let _ = kill_process(getpid(), process::Signal::STOP);

@@ -19,6 +19,7 @@ const CTRL_C: &str = "\u{3}";
 const CTRL_E: &str = "\u{5}";
 const CTRL_U: &str = "\u{15}";
 const CTRL_W: &str = "\u{17}";
+const CTRL_Z: &str = "\u{1a}";
 
 impl Terminal {
     /// A terminal that is none of pipes, with `dormouse chat` in it. A test that fails closes it with something typed in it, which
@@ -146,6 +147,21 @@ async fn ctrl_c_drops_a_line_and_ends_where_there_is_none() {
         assert_eq!(terminal.interrupted(), Some(0));
     });
     assert_eq!(assistant.model.requests().len(), 1);
+}
+
+/// Here as in `ssh -t` and in a container no shell could let it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_z_stops_no_conversation_that_nobody_could_let_go_on() {
+    let assistant = Assistant::hired().await;
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::typed(&assistant);
+        terminal.shows(&["> "]);
+        terminal.press(&format!("hel{CTRL_Z}"));
+        terminal.shows(&["> hel"]);
+        terminal.press("lo\r");
+        terminal.shows(&["You said: hello"]);
+        terminal.leave();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
