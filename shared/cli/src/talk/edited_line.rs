@@ -109,7 +109,7 @@ impl EditedLine {
                 self.insert(&cut);
             }
             // They are no matter of the text.
-            Key::Enter | Key::Quit | Key::Repaint => {}
+            Key::Enter | Key::Quit | Key::Clear => {}
         }
     }
 

@@ -272,6 +272,8 @@ fn read_keys(modes: &TerminalModes, screen: &Screen, is_taken: impl Fn(io::Resul
                 }
                 Entered::End => return,
                 Entered::Quit => modes.quit(),
+                // The screen has done it.
+                Entered::Clear => {}
             }
         }
     }

@@ -16,8 +16,8 @@ pub(super) enum Key {
     EndOrDelete,
     /// The program is to end as it stands.
     Quit,
-    /// Everything is shown anew.
-    Repaint,
+    /// Nothing stays on the terminal but the line.
+    Clear,
     Left,
     Right,
     WordLeft,
@@ -154,7 +154,7 @@ fn control_key(control: u8) -> Sent {
         b'\t' => Key::Letter('\t'),
         b'\n' | b'\r' => Key::Enter,
         0x0b => Key::CutTail,
-        0x0c => Key::Repaint,
+        0x0c => Key::Clear,
         0x0e => Key::Down,
         0x10 => Key::Up,
         0x15 => Key::CutHead,

@@ -34,6 +34,8 @@ pub(super) enum Entered {
     End,
     /// The program is to end as it stands.
     Quit,
+    /// The terminal is cleared.
+    Clear,
 }
 
 /// The prompt, and what is typed behind it.
@@ -114,8 +116,8 @@ impl TypedArea {
                 break;
             } else if key == Key::Quit {
                 entered.push(Entered::Quit);
-            } else if key == Key::Repaint {
-                stays.push_str("\x1b[H\x1b[2J");
+            } else if key == Key::Clear {
+                entered.push(Entered::Clear);
             } else {
                 self.line.press(key, !self.asks);
             }

@@ -11,6 +11,10 @@ impl ScreenState {
         let mut stays = String::new();
         let entered = area.typed(read, &mut stays);
         self.prompts = area.is_asked();
+        if entered.contains(&Entered::Clear) {
+            // An answer goes on behind what it has said of its line.
+            write!(out, "\x1b[H\x1b[2J{}", self.tail)?;
+        }
         if !stays.is_empty() {
             self.end_line(out)?;
             write!(out, "{stays}")?;
@@ -62,7 +66,7 @@ impl Screen {
 
     /// Lines are edited no more.
     pub(in crate::talk) fn end_editing(&self) {
-        self.area(|area| area.is_away = true);
+        self.give_away();
         self.write(|shown, _| {
             shown.area = None;
             Ok(())
@@ -189,6 +193,8 @@ mod tests {
         fn obey(&mut self, sequence: &str) {
             match sequence {
                 "[?7l" | "[?7h" => self.breaks = sequence == "[?7h",
+                "[H" => (self.row, self.column) = (0, 0),
+                "[2J" => self.rows = vec![Vec::new()],
                 "[K" => self.rows[self.row].truncate(self.column),
                 "[J" => {
                     self.rows.truncate(self.row + 1);
@@ -307,6 +313,18 @@ mod tests {
         });
         assert_eq!(shown, "I look for\n it now, o\nr not.\n..\n· done\nx|");
         assert!(sitting.prompts("> ").ends_with("· done\n> x|"));
+    }
+
+    #[test]
+    fn a_terminal_that_is_cleared_keeps_the_line_of_an_answer_and_what_waits_for_its_end() {
+        let mut sitting = Sitting::of(20);
+        sitting.comes("One.\nI look");
+        assert_eq!(sitting.types("and"), "One.\nI look\nand|");
+        sitting.shows(|shown, out| shown.line("· done".to_owned(), out));
+        assert_eq!(sitting.types("\u{c}"), "I look\nand|");
+        assert_eq!(sitting.comes(" on"), "I look on\nand|");
+        assert_eq!(sitting.shows(ScreenState::end_line), "I look on\n· done\nand|");
+        assert_eq!(sitting.types("\u{c}\u{15}"), "|");
     }
 
     #[test]
