@@ -62,7 +62,7 @@ struct ShownArea {
     /// The cursor, in bytes of the text.
     cursor: usize,
     size: TerminalSize,
-    /// Its rows as far as the cursor.
+    /// Its rows as far as the cursor, and the letter on which that is.
     rows: Vec<String>,
     /// True if it stands beneath a line that is not at its end.
     beneath: bool,
@@ -234,7 +234,8 @@ impl TypedArea {
     }
 }
 
-/// Shows `text` from its first row on, where the cursor is, over whatever is there. Gives the rows as far as the cursor.
+/// Shows `text` from its first row on, where the cursor is, over whatever is there. Gives the rows as far as the cursor, and the
+/// letter on which that is.
 fn show(text: &str, cursor: usize, size: TerminalSize, frame: &mut String) -> Vec<String> {
     let Rows { mut rows, row, head } = rows_of(text, cursor, size.columns);
     // As many as fit, and among them that with the cursor.
@@ -257,7 +258,8 @@ fn show(text: &str, cursor: usize, size: TerminalSize, frame: &mut String) -> Ve
         frame.push_str(&rows[row][..head]);
     }
     frame.push_str("\x1b[?7h");
-    rows[row].truncate(head);
+    let letter = rows[row][head..].graphemes(true).next().map_or(0, str::len);
+    rows[row].truncate(head + letter);
     rows.drain(first..=row).collect()
 }
 

@@ -412,6 +412,12 @@ mod tests {
         assert_eq!(sitting.shows(|_, _| Ok(())), "said\n> 1234\n567890\n|");
         sitting.paper.size.columns = 20;
         assert_eq!(sitting.shows(|_, _| Ok(())), "said\n> 1234567890|");
+        // The letter on which the cursor is goes to the next row, and takes it along.
+        assert_eq!(sitting.types("\u{1b}[D\u{1b}[D\u{1b}[D\u{1b}[D"), "said\n> 123456|7890");
+        sitting.paper.size.columns = 8;
+        let cut = ["said", "> 123456", "7890"].map(|row| row.chars().collect());
+        (sitting.paper.rows, sitting.paper.row) = (cut.to_vec(), 2);
+        assert_eq!(sitting.shows(|_, _| Ok(())), "said\n> 123456\n|7890");
     }
 
     #[test]
