@@ -297,7 +297,7 @@ fn rows_of(text: &str, cursor: usize, columns: usize) -> Rows {
             rows.push(String::new());
             width = 0;
             if letter == "\t" {
-                shown = " ".repeat(TAB);
+                shown = " ".repeat(TAB.min(columns));
             }
         }
         let last = rows.len() - 1;

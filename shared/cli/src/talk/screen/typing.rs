@@ -384,6 +384,14 @@ mod tests {
     }
 
     #[test]
+    fn a_tab_is_no_wider_than_the_terminal() {
+        let mut sitting = Sitting::of(6);
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("a\tb"), "> a\n      \nb|");
+        assert_eq!(sitting.types("c"), "> a\n      \nbc|");
+    }
+
+    #[test]
     fn of_a_text_that_is_longer_than_the_terminal_is_seen_what_is_at_the_cursor() {
         let mut sitting = Sitting::of(8);
         sitting.prompts("> ");
