@@ -75,6 +75,11 @@ enum Sent {
 }
 
 impl Keys {
+    /// True while text is pasted whose end has not come.
+    pub(super) fn are_pasted(&self) -> bool {
+        self.pasted.is_some()
+    }
+
     /// The keys whose last bytes are in `read`, which was read at `now`.
     pub(super) fn take(&mut self, read: &[u8], now: Instant) -> Vec<Key> {
         let is_late = self.read_at.is_some_and(|at| now.saturating_duration_since(at) > ESCAPE_ALONE);

@@ -87,10 +87,11 @@ impl TypedArea {
         self.said(&typed)
     }
 
-    /// The person drops the line, and a paste that has not ended.
-    pub(super) fn interrupt(&mut self) -> String {
+    /// The person drops the line, and a paste that has not ended: what stays of it on the terminal. `None` where there is neither.
+    pub(super) fn interrupt(&mut self) -> Option<String> {
+        let is_begun = self.is_typed() || self.keys.are_pasted();
         self.keys = Keys::default();
-        self.leave()
+        is_begun.then(|| self.leave())
     }
 
     /// The prompt with `text` behind it, as it stays on the terminal. Nobody is asked any more.
@@ -149,7 +150,7 @@ impl TypedArea {
     }
 
     /// True if there is something in the line.
-    pub(super) fn is_typed(&self) -> bool {
+    fn is_typed(&self) -> bool {
         !self.line.text().is_empty()
     }
 

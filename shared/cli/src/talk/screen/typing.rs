@@ -30,8 +30,7 @@ impl ScreenState {
     }
 
     fn drop_typed(&mut self, out: &mut impl Write) -> io::Result<bool> {
-        let Some(area) = self.area.as_mut().filter(|area| area.is_typed()) else { return Ok(false) };
-        let dropped = area.interrupt();
+        let Some(dropped) = self.area.as_mut().and_then(TypedArea::interrupt) else { return Ok(false) };
         self.prompts = false;
         self.end_line(out)?;
         writeln!(out, "{dropped}^C")?;
@@ -93,7 +92,7 @@ impl Screen {
         self.area(TypedArea::leave_out);
     }
 
-    /// Drops the line that is typed; false where nothing is in it.
+    /// Drops what is typed and what is being pasted; false where there is neither.
     pub(in crate::talk) fn drop_typed(&self) -> bool {
         let mut is_dropped = false;
         self.write(|shown, out| {
@@ -426,6 +425,21 @@ mod tests {
         let cut = ["said", "> 123456", "7890"].map(|row| row.chars().collect());
         (sitting.paper.rows, sitting.paper.row) = (cut.to_vec(), 2);
         assert_eq!(sitting.shows(|_, _| Ok(())), "said\n> 123456\n|7890");
+    }
+
+    #[test]
+    fn ctrl_c_drops_a_paste_whose_end_does_not_come() {
+        let mut sitting = Sitting::of(20);
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("\u{1b}[200~half"), "> |");
+        let mut was_dropped = false;
+        sitting.shows(|shown, out| {
+            was_dropped = shown.drop_typed(out)?;
+            Ok(())
+        });
+        assert!(was_dropped);
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("typed"), "> ^C\n> typed|");
     }
 
     #[test]
