@@ -68,9 +68,6 @@ struct ShownArea {
     beneath: bool,
 }
 
-/// What is shown above the area goes on behind the last row of a line that is not at its end.
-pub(super) struct LastRow(String);
-
 impl TypedArea {
     /// Asks for a message, or for the answer to a question where it `asks`.
     pub(super) fn prompt(&mut self, prompt: &str, asks: bool) {
@@ -175,16 +172,16 @@ impl TypedArea {
         self.shown = None;
     }
 
-    /// Where what is shown above goes on, if that is in the midst of its `line`.
-    pub(super) fn last_row(&self, line: &str, columns: usize) -> Option<LastRow> {
-        self.shown.as_ref().filter(|shown| shown.beneath).map(|_| LastRow(broken(line, columns).1.to_owned()))
+    /// The last row of what is shown above, if that is in the midst of its `line`, and goes on there.
+    pub(super) fn last_row(&self, line: &str, columns: usize) -> Option<String> {
+        self.shown.as_ref().filter(|shown| shown.beneath).map(|_| broken(line, columns).1.to_owned())
     }
 
     /// What a terminal of that `size` is sent so that `said` is shown above the area, and the area as it is now beneath it.
-    /// `is_in_line` where it is not at the end of a line behind that.
+    /// It is said behind the [last `row`](Self::last_row); `is_in_line` where it is not at the end of a line behind that.
     pub(super) fn frame(
         &mut self,
-        (said, row): (&str, Option<LastRow>),
+        (said, row): (&str, Option<String>),
         is_in_line: bool,
         size: TerminalSize,
     ) -> String {
@@ -203,7 +200,7 @@ impl TypedArea {
             beneath = stays && shown.beneath;
             if !stays {
                 frame.push_str("\x1b[J");
-                if let Some(LastRow(row)) = row {
+                if let Some(row) = row {
                     frame.push_str("\x1b[A");
                     frame.push_str(&row);
                 }
