@@ -20,7 +20,7 @@ function link(url, words) {
   for (const inner of made.querySelectorAll("a")) inner.replaceWith(h("span", {}, [...inner.childNodes]));
   const said = made.textContent.trim(); const place = url.host || url.pathname;
   if (!said) made.append(url.href);
-  const isOther = /[^\s.][.@][^\s.]/.test(said) && said.match(/^(?:https?:\/\/|mailto:)?([^\s/?#]*)/i)[1].toLowerCase() !== place;
+  const isOther = /[^\s.][.@][^\s.]/.test(said) && said.match(/^(?:https?:\/\/|mailto:)?([^\s/?#]*)/i)[1].toLowerCase() !== place.toLowerCase();
   return isOther ? h("span", {}, made, ` (${place})`) : made;
 }
 
