@@ -46,6 +46,16 @@ impl EditedLine {
         take(&mut self.text)
     }
 
+    /// Takes out what is not sent: where an earlier line stands there as it was, that is what was typed before.
+    pub(super) fn take_unsent(&mut self) -> String {
+        let recalled = self.recalled.take();
+        let text = self.take();
+        match recalled {
+            Some(RecalledLine { number, typed }) if self.earlier.get(number) == Some(&text) => typed,
+            Some(_) | None => text,
+        }
+    }
+
     /// Puts `text` there, with the cursor behind it.
     pub(super) fn put(&mut self, text: String) {
         self.at = text.len();

@@ -73,7 +73,7 @@ impl TypedArea {
     pub(super) fn prompt(&mut self, prompt: &str, asks: bool) {
         prompt.clone_into(&mut self.prompt);
         if asks {
-            self.set_aside = join(take(&mut self.set_aside), self.line.take());
+            self.set_aside = self.unsent();
         }
         self.asks = asks;
     }
@@ -158,7 +158,7 @@ impl TypedArea {
 
     /// Takes what was typed and not sent.
     pub(super) fn unsent(&mut self) -> String {
-        join(take(&mut self.set_aside), self.line.take())
+        join(take(&mut self.set_aside), self.line.take_unsent())
     }
 
     /// True if somebody is asked to type.

@@ -373,6 +373,21 @@ mod tests {
     }
 
     #[test]
+    fn a_question_sets_aside_what_was_typed_and_no_message_that_was_had_again() {
+        let mut sitting = Sitting::of(20);
+        sitting.shows(|shown, _| {
+            shown.area.as_mut().expect("it is edited").remember("sent");
+            Ok(())
+        });
+        assert_eq!(sitting.types("begun\u{1b}[A"), "sent|");
+        sitting.asks("y or n > ");
+        assert_eq!(sitting.types("n\r"), "y or n > n\nbegun|");
+        assert_eq!(sitting.types("\u{1b}[A!"), "y or n > n\nsent!|");
+        sitting.asks("y or n > ");
+        assert_eq!(sitting.types("n\r"), "y or n > n\ny or n > n\nsent!|");
+    }
+
+    #[test]
     fn a_paste_is_one_line_of_several_rows_and_what_it_would_have_a_terminal_do_is_seen() {
         let mut sitting = Sitting::of(20);
         sitting.prompts("> ");
