@@ -377,7 +377,7 @@ fn has_styles(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
 }
 
 /// `text` with its lines and tabs, which code has, and nothing else that a terminal obeys.
-fn screened(text: &str) -> String {
+pub(super) fn screened(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(plain).collect::<Vec<_>>().join("\t");
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }

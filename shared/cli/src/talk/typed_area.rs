@@ -13,6 +13,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::edited_line::EditedLine;
 use super::keys::{Key, Keys};
+use super::screen::screened;
 use crate::terminal::plain;
 
 /// Columns between the stops of tabs.
@@ -94,12 +95,10 @@ impl TypedArea {
     /// The prompt with `text` behind it, as it stays on the terminal. Nobody is asked any more.
     fn said(&mut self, text: &str) -> String {
         if take(&mut self.asks) {
-            let begun = join(take(&mut self.set_aside), self.line.take());
+            let begun = self.unsent();
             self.line.put(begun);
         }
-        let rows: Vec<String> =
-            text.split('\n').map(|row| row.split('\t').map(plain).collect::<Vec<_>>().join("\t")).collect();
-        format!("{}{}", take(&mut self.prompt), rows.join("\n"))
+        format!("{}{}", take(&mut self.prompt), screened(text))
     }
 
     /// Takes the keys whose last bytes are in `read`. What stays on the terminal is written behind `stays`.
