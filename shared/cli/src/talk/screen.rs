@@ -47,9 +47,9 @@ struct ScreenState {
     stopped: bool,
     /// The last whole message.
     said: String,
-    /// True while a person is asked to type.
+    /// True while a person is asked to type where no line is edited.
     prompts: bool,
-    /// Where they type, if lines are edited.
+    /// Where a person types, if lines are edited.
     area: Option<TypedArea>,
     /// When it was shown last how far a call is.
     progressed: Option<Instant>,
@@ -130,21 +130,28 @@ impl ScreenState {
     fn prompt(&mut self, text: &str, asks: bool, out: &mut impl Write) -> io::Result<()> {
         self.end_line(out)?;
         self.leave_prompt(out)?;
-        self.prompts = true;
         match &mut self.area {
             Some(area) => {
                 area.prompt(text, asks);
                 Ok(())
             }
-            None => write!(out, "{text}"),
+            None => {
+                self.prompts = true;
+                write!(out, "{text}")
+            }
         }
+    }
+
+    /// True while a person is asked to type.
+    fn is_asked(&self) -> bool {
+        self.area.as_ref().map_or(self.prompts, TypedArea::is_asked)
     }
 
     /// Nobody is asked to type any more.
     fn leave_prompt(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let is_left = std::mem::take(&mut self.prompts);
+        self.prompts = false;
         match &mut self.area {
-            Some(area) if is_left => writeln!(out, "{}", area.leave()),
+            Some(area) if area.is_asked() => writeln!(out, "{}", area.leave()),
             Some(_) | None => Ok(()),
         }
     }
@@ -157,8 +164,8 @@ impl ScreenState {
 
     fn began(&mut self, answer: &AnswerUnderWay, out: &mut impl Write) -> io::Result<()> {
         self.stopped = false;
-        // Beneath it a person types on.
-        self.prompts &= self.area.is_some();
+        // Where lines are edited a person types on beneath it.
+        self.prompts = false;
         let is_again = self.answer.replace(answer.clone()).is_some_and(|before| before == *answer);
         let shown = std::mem::take(&mut self.live);
         if is_again && !shown.is_empty() && self.in_line {
@@ -243,7 +250,7 @@ impl Screen {
         let text = styled(text);
         self.write(|shown, out| {
             let is_early = shown.progressed.is_some_and(|at| at.elapsed() < PROGRESS_EVERY);
-            if is_early || shown.in_line || shown.prompts || shown.stopped {
+            if is_early || shown.in_line || shown.is_asked() || shown.stopped {
                 return Ok(());
             }
             shown.progressed = Some(Instant::now());
@@ -283,7 +290,7 @@ impl Screen {
     /// True if the cursor is behind a prompt.
     #[cfg(test)]
     pub(super) fn prompts(&self) -> bool {
-        self.0.lock().expect("a lock").prompts
+        self.0.lock().expect("a lock").is_asked()
     }
 
     /// The events of `task` are told from now on, behind those that have `told` of its steps.

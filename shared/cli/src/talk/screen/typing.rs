@@ -10,7 +10,6 @@ impl ScreenState {
         let Some(area) = &mut self.area else { return Ok(Vec::new()) };
         let mut stays = String::new();
         let entered = area.typed(read, &mut stays);
-        self.prompts = area.is_asked();
         if entered.contains(&Entered::Clear) {
             // An answer goes on behind what it has said of its line.
             write!(out, "\x1b[H\x1b[2J{}", self.tail)?;
@@ -24,14 +23,12 @@ impl ScreenState {
 
     fn took(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let Some(stays) = self.area.as_mut().and_then(TypedArea::took) else { return Ok(()) };
-        self.prompts = false;
         self.end_line(out)?;
         writeln!(out, "{stays}")
     }
 
     fn drop_typed(&mut self, out: &mut impl Write) -> io::Result<bool> {
         let Some(dropped) = self.area.as_mut().and_then(TypedArea::interrupt) else { return Ok(false) };
-        self.prompts = false;
         self.end_line(out)?;
         writeln!(out, "{dropped}^C")?;
         Ok(true)
@@ -268,6 +265,24 @@ mod tests {
             (entered, shown)
         }
 
+        /// A message is kept, so that it can be had again.
+        fn remembers(&mut self, message: &str) {
+            self.shows(|shown, _| {
+                shown.area.as_mut().expect("it is edited").remember(message);
+                Ok(())
+            });
+        }
+
+        /// Whether Ctrl-C drops something, and what stands there then.
+        fn drops(&mut self) -> (bool, String) {
+            let mut is_dropped = false;
+            let shown = self.shows(|shown, out| {
+                is_dropped = shown.drop_typed(out)?;
+                Ok(())
+            });
+            (is_dropped, shown)
+        }
+
         /// A piece of an answer comes.
         fn comes(&mut self, text: &str) -> String {
             self.shows(|shown, out| shown.show(text, out))
@@ -289,7 +304,7 @@ mod tests {
         assert_eq!(sitting.types("\u{5}\u{17}"), "> hello |");
         assert_eq!(sitting.types("東東"), "> hello 東\n東|", "no letter is cut");
         assert_eq!(sitting.enters("\r"), (line("hello 東東", false), "> hello 東\n東\n|".to_owned()));
-        assert!(!sitting.state.prompts);
+        assert!(!sitting.state.is_asked());
     }
 
     #[test]
@@ -348,7 +363,7 @@ mod tests {
         assert_eq!(sitting.shows(took), "I work on\n> next\nmore|");
         sitting.prompts("> ");
         assert_eq!(sitting.shows(took), "I work on\n> next\n> \nmore|");
-        assert!(!sitting.state.prompts);
+        assert!(!sitting.state.is_asked());
     }
 
     #[test]
@@ -356,10 +371,7 @@ mod tests {
         let mut sitting = Sitting::of(20);
         sitting.prompts("> ");
         sitting.types("sent\r");
-        sitting.shows(|shown, _| {
-            shown.area.as_mut().expect("it is edited").remember("sent");
-            Ok(())
-        });
+        sitting.remembers("sent");
         sitting.types("not y");
         assert_eq!(sitting.asks("y or n > "), "> sent\ny or n > |");
         assert_eq!(sitting.types("\u{1b}[A"), "> sent\ny or n > |", "a message is no answer");
@@ -375,10 +387,7 @@ mod tests {
     #[test]
     fn a_question_sets_aside_what_was_typed_and_no_message_that_was_had_again() {
         let mut sitting = Sitting::of(20);
-        sitting.shows(|shown, _| {
-            shown.area.as_mut().expect("it is edited").remember("sent");
-            Ok(())
-        });
+        sitting.remembers("sent");
         assert_eq!(sitting.types("begun\u{1b}[A"), "sent|");
         sitting.asks("y or n > ");
         assert_eq!(sitting.types("n\r"), "y or n > n\nbegun|");
@@ -447,12 +456,7 @@ mod tests {
         let mut sitting = Sitting::of(20);
         sitting.prompts("> ");
         assert_eq!(sitting.types("\u{1b}[200~half"), "> |");
-        let mut was_dropped = false;
-        sitting.shows(|shown, out| {
-            was_dropped = shown.drop_typed(out)?;
-            Ok(())
-        });
-        assert!(was_dropped);
+        assert!(sitting.drops().0);
         sitting.prompts("> ");
         assert_eq!(sitting.types("typed"), "> ^C\n> typed|");
     }
@@ -462,20 +466,11 @@ mod tests {
         let mut sitting = Sitting::of(20);
         sitting.prompts("> ");
         sitting.types("half\u{1b}[200~ of");
-        let mut was_dropped = false;
-        let shown = sitting.shows(|shown, out| {
-            was_dropped = shown.drop_typed(out)?;
-            Ok(())
-        });
-        assert!(was_dropped && !sitting.state.prompts);
-        assert_eq!(shown, "> half^C\n|");
+        assert_eq!(sitting.drops(), (true, "> half^C\n|".to_owned()));
+        assert!(!sitting.state.is_asked());
         sitting.prompts("> ");
         assert_eq!(sitting.enters("ab\u{1}\u{4}"), (Vec::new(), "> half^C\n> |b".to_owned()));
         assert_eq!(sitting.enters("\u{4}\u{4}x").0, [Entered::End]);
-        sitting.shows(|shown, out| {
-            was_dropped = shown.drop_typed(out)?;
-            Ok(())
-        });
-        assert!(!was_dropped, "nothing is typed, and the conversation ends");
+        assert!(!sitting.drops().0, "nothing is typed, and the conversation ends");
     }
 }
