@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
+use dormouse_protocol::resource::TaskStatus;
 use dormouse_receipts::{Map, PublicKey, ReceiptDraft, SigningKey, canonical, example};
 use serde_json::{Value, json};
 
-use crate::process::{Dormouse, in_time, program, text};
+use crate::assistant::world::Wire;
+use crate::process::{Dormouse, program, text};
 use crate::receipts::{done, run};
 
 /// What a file of receipts has, how it is verified, with which code the command ends, and what it finds.
@@ -194,13 +195,7 @@ async fn what_cannot_be_replayed_or_verified_is_refused_and_nothing_is_written()
     let (_, running) = sent(&dormouse, "POST", &format!("/v1/sessions/{session}/tasks"), &asked).await;
     let running = text(&running, "id");
     // It is asleep, so that what is written changes no more by itself.
-    let asleep = async {
-        let place = format!("/v1/tasks/{running}");
-        while sent(&dormouse, "GET", &place, &Value::Null).await.1["status"] != "AUTH_REQUIRED" {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    in_time("the task asks", asleep).await;
+    Wire::of(&dormouse).task(running, &[TaskStatus::AuthRequired]).await;
     let told = async |path: &str, body: Value, expected: (u16, &str, Option<&str>)| {
         let before = written(&dormouse, session).await;
         let (status, refusal) = sent(&dormouse, "POST", path, &body).await;
