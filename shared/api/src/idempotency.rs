@@ -15,7 +15,7 @@
 mod notes;
 
 pub(crate) use notes::{Keeping, notes_key, put_note};
-use notes::{KeyNote, PlacedNote};
+use notes::{KeyNote, Noted, PlacedNote};
 
 use dormouse_ports::{DocumentKey, DocumentWrite};
 use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
@@ -102,8 +102,8 @@ impl Repetitions {
     ) -> BoxFuture<'a, Result<Sighting, ProtocolError>> {
         // Most that is written has no key: what is read for one is on no stack.
         Box::pin(async move {
-            let key = if is_noted(call.operation) { self.key_of(call).await? } else { None };
-            let Some(key) = key else { return Ok(Sighting::New(Keeping::Untold)) };
+            let Some(noted) = Noted::of(call.operation) else { return Ok(Sighting::New(Keeping::Untold)) };
+            let Some(key) = self.key_of(call).await? else { return Ok(Sighting::New(Keeping::Untold)) };
             let own = &session.kept.own;
             let stream = session.kept.resource.envelope.id.as_str();
             let may_be_apart = own.keyed.is_none() || own.apart_until.is_some_and(|until| until > call.now);
@@ -125,7 +125,7 @@ impl Repetitions {
                 if first.note.body != note.body {
                     return Err(ProtocolError::idempotency_key_reused());
                 }
-                let answer = self.answer_of(call, &first.event).await?;
+                let answer = self.answer_of(call, noted, &first.event).await?;
                 return Ok(Sighting::Again(call.operation.spec().output.status(), answer));
             }
             let note = note.behind(&newest, (own.position + 1, call.now));
@@ -172,42 +172,37 @@ impl Repetitions {
     ///
     /// # Errors
     /// `resource_not_found` where what it is made of is not there any more: its session is being erased.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "no other one is noted")]
-    async fn answer_of(&self, call: &Call, event: &Event) -> Result<Value, ProtocolError> {
-        match call.operation {
-            Operation::SubmitSessionTask => {
+    async fn answer_of(&self, call: &Call, noted: Noted, event: &Event) -> Result<Value, ProtocolError> {
+        match noted {
+            Noted::Submission => {
                 let not_found = || ProtocolError::not_found("task");
                 let id = event.task_id.as_ref().ok_or_else(not_found)?;
                 let task = self.reads.find::<Task>(id, call.now).await?.ok_or_else(not_found)?;
                 shown(&as_accepted(task.kept.resource))
             }
-            Operation::AppendTaskMessage => {
+            Noted::Message => {
                 let message = message_of(event).ok_or_else(|| internal(&"the event of a message holds it"))?;
                 shown(&message)
             }
-            Operation::RespondPermissionRequest => {
+            Noted::Decision => {
                 let id = PermissionRequestId::from(call.params.get("request_id"));
                 let request = self.reads.find::<PermissionRequest>(&id, call.now).await?;
                 let request = request.ok_or_else(|| ProtocolError::not_found("permission_request"))?;
                 shown(&request.kept.resource)
             }
-            _ => Err(internal(&"a note of what is not noted")),
         }
     }
 
     /// The session whose stream notes the key of `call`.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "no other one is noted")]
     async fn session_of(&self, call: &Call) -> Result<Option<Stored<Session>>, ProtocolError> {
-        if call.idempotency_key.is_none() {
-            return Ok(None);
-        }
-        let task = match call.operation {
-            Operation::SubmitSessionTask => {
+        let noted = Noted::of(call.operation).filter(|_| call.idempotency_key.is_some());
+        let task = match noted {
+            Some(Noted::Submission) => {
                 return self.noting(call, &SessionId::from(call.params.get("session_id"))).await;
             }
-            Operation::AppendTaskMessage => Some(TaskId::from(call.params.get("task_id"))),
-            Operation::RespondPermissionRequest => task_of(&PermissionRequestId::from(call.params.get("request_id"))),
-            _ => None,
+            Some(Noted::Message) => Some(TaskId::from(call.params.get("task_id"))),
+            Some(Noted::Decision) => task_of(&PermissionRequestId::from(call.params.get("request_id"))),
+            None => None,
         };
         let Some(task) = task else { return Ok(None) };
         match self.reads.find::<Task>(&task, call.now).await? {
@@ -257,14 +252,6 @@ impl Repetitions {
         let found = self.reads.find::<Session>(session, call.now).await?.filter(|found| found.is_seen_by(&call.actor));
         Ok(found.map(|found| found.kept.resource.workspace_id.to_string()).unwrap_or_default())
     }
-}
-
-/// True for what writes to one session alone, which its path names or leads to, and is answered with what it writes there.
-fn is_noted(operation: Operation) -> bool {
-    matches!(
-        operation,
-        Operation::SubmitSessionTask | Operation::AppendTaskMessage | Operation::RespondPermissionRequest
-    )
 }
 
 /// `task`, which was not queued, as it was when it was submitted: its input, and all that the request said of it, stay.

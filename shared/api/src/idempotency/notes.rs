@@ -8,7 +8,7 @@
 
 use dormouse_ports::{DocumentKey, Journal, Map};
 use dormouse_protocol::id::EventId;
-use dormouse_protocol::{Event, ProtocolError};
+use dormouse_protocol::{Event, Operation, ProtocolError};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -37,6 +37,18 @@ const MOST_NOTED: usize = 48;
 
 /// Characters that a note keeps of a hash: 128 bits.
 const HALF: usize = 32;
+
+/// A request whose key is noted: it writes to one session alone, which its path names or leads to, and is answered with what
+/// it writes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// A task, submitted at the address of its session.
+    Submission,
+    /// What is said to a task.
+    Message,
+    /// The answer to a request for a permission.
+    Decision,
+}
 
 /// How the key of a request is kept.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,6 +90,19 @@ pub(super) struct PlacedNote {
     pub(super) note: KeyNote,
     /// The event that has it.
     pub(super) event: Event,
+}
+
+impl Noted {
+    /// Which of these `operation` is; the key of every other one has a document.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "those that are noted are few, and all of them stand here")]
+    pub(super) fn of(operation: Operation) -> Option<Self> {
+        match operation {
+            Operation::SubmitSessionTask => Some(Self::Submission),
+            Operation::AppendTaskMessage => Some(Self::Message),
+            Operation::RespondPermissionRequest => Some(Self::Decision),
+            _ => None,
+        }
+    }
 }
 
 impl Keeping {
