@@ -375,12 +375,19 @@ impl SessionChange {
     /// session.
     ///
     /// # Errors
-    /// `internal_error` when it cannot be written, or holds a receipt that is [not signed](Self::sign_receipts).
+    /// `internal_error` when it cannot be written, holds a receipt that is [not signed](Self::sign_receipts), or has no event
+    /// by which its session would know of the [key](Self::keeping) of the request.
     pub(crate) fn close(mut self) -> Result<(Stored<Session>, Journal), ProtocolError> {
         if !self.unsigned.is_empty() {
             return Err(internal(&"a receipt is not signed"));
         }
-        let Some(last) = self.events.last() else { return Ok((self.session, self.journal)) };
+        let Some(last) = self.events.last() else {
+            return match self.keeping {
+                Keeping::Untold => Ok((self.session, self.journal)),
+                // The request would be done once more when it comes again.
+                Keeping::Apart | Keeping::Noted(_) => Err(internal(&"a key of which no event tells its session")),
+            };
+        };
         self.session.kept.resource.last_event_id = Some(last.envelope.id.clone());
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;
         let keeping = std::mem::take(&mut self.keeping);
@@ -448,5 +455,45 @@ pub(crate) fn object(value: &impl Serialize) -> Result<Map, ProtocolError> {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(internal(&"what is stored is an object")),
         Err(error) => Err(internal(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_protocol::Envelope;
+    use dormouse_protocol::id::{SessionId, WorkspaceId};
+    use dormouse_protocol::resource::Transcript;
+
+    use super::*;
+
+    fn change(keeping: Keeping) -> SessionChange {
+        let session = Session {
+            envelope: Envelope::new(SessionId::from("session_1"), Timestamp::UNIX_EPOCH),
+            workspace_id: WorkspaceId::from("workspace_1"),
+            state: SessionState::Idle,
+            transcript: Transcript::Link(String::new()),
+            persona_id: None,
+            root_session_id: None,
+            parent_session_id: None,
+            branch_id: None,
+            last_event_id: None,
+            summary: None,
+            expires_at: None,
+        };
+        let session = Stored::new("acme", None, session, SessionIndex::new());
+        let by = By { actor: "ada".to_owned(), key: Some("again".to_owned()) };
+        SessionChange::open(session, by, Timestamp::UNIX_EPOCH).keeping(keeping)
+    }
+
+    #[test]
+    fn no_change_is_written_whose_session_would_not_know_of_its_key() {
+        let (session, journal) = change(Keeping::Untold).close().expect("nothing is to be known");
+        assert!(journal.is_empty() && session.kept.own.apart_until.is_none());
+        assert!(change(Keeping::Apart).close().is_err(), "no event tells of it");
+        let mut told = change(Keeping::Apart);
+        let draft = Draft::session_created(told.session());
+        told.emit_for_session(draft);
+        let (session, journal) = told.close().expect("an event tells of it");
+        assert!(!journal.is_empty() && session.kept.own.apart_until.is_some());
     }
 }
