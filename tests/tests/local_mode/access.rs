@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
+use dormouse_protocol::resource::TaskStatus;
 use reqwest::Response;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
+use crate::assistant::world::Wire;
 use crate::folder;
 use crate::process::{Dormouse, in_time, text};
 
@@ -246,13 +248,7 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
             "input": {"employee": secret, "amount_cents": 12_000, "purpose": "a keyboard"}});
         let (status, task) = post(&dormouse, &format!("/v1/sessions/{id}/tasks"), key, expense).await;
         assert_eq!(status, 202, "{task}");
-        let path = format!("/v1/tasks/{}", text(&task, "id"));
-        let waits = async {
-            while get(&dormouse, &path, key).await.json::<Value>().await.expect("JSON")["status"] != "AUTH_REQUIRED" {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        };
-        in_time("the task waits for a person", waits).await;
+        Wire::by(&dormouse, key).task(text(&task, "id"), &[TaskStatus::AuthRequired]).await;
         (id, text(&task, "id").to_owned())
     };
     let (session, task) = begin(&gone, "Zacharias").await;
@@ -520,19 +516,12 @@ async fn a_receipt_names_the_key_by_which_a_signal_approved() {
         "input": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}});
     let (_, task) = post(&dormouse, &format!("{session}/tasks"), &owner, expense).await;
     let path = format!("/v1/tasks/{}", text(&task, "id"));
-    let status = async |wanted: &str| {
-        let becomes = async {
-            while get(&dormouse, &path, &owner).await.json::<Value>().await.expect("JSON")["status"] != wanted {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        };
-        in_time(wanted, becomes).await;
-    };
-    status("AUTH_REQUIRED").await;
+    let wire = Wire::of(&dormouse);
+    wire.task(text(&task, "id"), &[TaskStatus::AuthRequired]).await;
     let signal = format!("/signals/expense-{}", text(&task, "id"));
     let sent = post(&dormouse, &signal, text(&payments, "key"), json!({"decision": "approved"})).await;
     assert_eq!(sent.0, 200, "{}", sent.1);
-    status("COMPLETED").await;
+    wire.task(text(&task, "id"), &[TaskStatus::Completed]).await;
     let receipts: Value = get(&dormouse, &format!("{path}/receipts"), &owner).await.json().await.expect("JSON");
     let receipts = receipts["data"].as_array().expect("receipts");
     let approvals =

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
+use dormouse_protocol::resource::TaskStatus;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
+use crate::assistant::world::Wire;
 use crate::folder;
 use crate::process::{Dormouse, in_time, text};
 
@@ -76,13 +78,8 @@ impl<'d> Asker<'d> {
     }
 
     /// The task, once it is in `status`.
-    async fn until(&self, task: &str, status: &str) {
-        let becomes = async {
-            while self.got(&format!("/v1/tasks/{task}")).await["status"] != status {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        };
-        in_time(status, becomes).await;
+    async fn until(&self, task: &str, status: TaskStatus) {
+        Wire::by(self.dormouse, &self.key).task(task, &[status]).await;
     }
 }
 
@@ -101,13 +98,13 @@ async fn everything(owner: &Asker<'_>) -> Things {
     let workspace = owner.made("/v1/workspaces", json!({"name": "w", "root": "/"})).await;
     let session = owner.made("/v1/sessions", json!({"workspace_id": workspace})).await;
     let task = owner.made(&format!("/v1/sessions/{session}/tasks"), expense()).await;
-    owner.until(&task, "AUTH_REQUIRED").await;
+    owner.until(&task, TaskStatus::AuthRequired).await;
     let request = owner.first_of(&format!("/v1/tasks/{task}/permission-requests")).await;
     // A second one, which has ended, and so has a receipt.
     let ended_session = owner.made("/v1/sessions", json!({"workspace_id": workspace})).await;
     let ended = owner.made(&format!("/v1/sessions/{ended_session}/tasks"), expense()).await;
     owner.ask("POST", &format!("/v1/tasks/{ended}/cancel"), Some(&json!({}))).await;
-    owner.until(&ended, "CANCELED").await;
+    owner.until(&ended, TaskStatus::Canceled).await;
     let receipt = owner.first_of(&format!("/v1/tasks/{ended}/receipts")).await;
     let outcome = owner.first_of("/v1/outcomes").await;
     let message = owner.made(&format!("/v1/sessions/{session}/messages"), json!({"message": says()})).await;

@@ -223,23 +223,29 @@ async fn book(
 pub(crate) struct Wire<'d> {
     dormouse: &'d Dormouse,
     client: reqwest::Client,
+    key: String,
 }
 
 impl<'d> Wire<'d> {
     pub(crate) fn of(dormouse: &'d Dormouse) -> Self {
-        Self { dormouse, client: dormouse_tests::client() }
+        Self::by(dormouse, &dormouse.api_key())
+    }
+
+    /// That of whoever has `key`.
+    pub(crate) fn by(dormouse: &'d Dormouse, key: &str) -> Self {
+        Self { dormouse, client: dormouse_tests::client(), key: key.to_owned() }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
         let request = self.client.get(self.dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
-        let response = request.bearer_auth(self.dormouse.api_key()).send().await.expect("an answer");
+        let response = request.bearer_auth(&self.key).send().await.expect("an answer");
         response.json().await.expect("JSON")
     }
 
     /// The status and the text that `path` answers with.
     pub(crate) async fn content(&self, path: &str) -> (u16, String) {
         let request = self.client.get(self.dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
-        let response = request.bearer_auth(self.dormouse.api_key()).send().await.expect("an answer");
+        let response = request.bearer_auth(&self.key).send().await.expect("an answer");
         (response.status().as_u16(), response.text().await.expect("text"))
     }
 
@@ -250,7 +256,7 @@ impl<'d> Wire<'d> {
     /// Sends any request that writes.
     pub(crate) async fn send(&self, (method, path): (Method, &str), key: &str, body: &Value) -> (u16, Value) {
         let request = self.client.request(method, self.dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
-        let request = request.bearer_auth(self.dormouse.api_key()).header(IDEMPOTENCY_HEADER, key).json(body);
+        let request = request.bearer_auth(&self.key).header(IDEMPOTENCY_HEADER, key).json(body);
         let response = request.send().await.expect("an answer");
         let status = response.status().as_u16();
         let said = response.bytes().await.expect("a body");
