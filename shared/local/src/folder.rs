@@ -1,7 +1,7 @@
 //! The data folder: who may use it, and the secrets in it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use dormouse_receipts::KeyRing;
 use uuid::Uuid;
 
+use crate::alone::{LockError, NAP, hold_lock, holder_of};
 use crate::receipts::RECEIPT_RING;
 use crate::store;
 
@@ -28,7 +29,6 @@ pub(crate) const SIGNAL_KEY: &str = "signal-key";
 const FORMER_TIMERS: &str = "timers";
 /// Number of attempts at a folder that another process has: a command that only looks is soon done.
 const PATIENCE: u32 = 10;
-const NAP: Duration = Duration::from_millis(50);
 /// Interval at which a process looks whether its folder is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Characters of a secret.
@@ -110,19 +110,11 @@ impl DataFolder {
         // In one with files of somebody else these would be hidden as well.
         let is_new = !path.exists() || fs::read_dir(path).is_ok_and(|mut all| all.next().is_none());
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
-        let mut lock = options.open(path.join(LOCK)).map_err(failed)?;
-        let mut patience = PATIENCE;
-        loop {
-            match lock.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if patience > 0 => std::thread::sleep(NAP),
-                Err(TryLockError::WouldBlock) => return Err(taken(path, &mut lock)),
-                Err(TryLockError::Error(error)) => return Err(failed(error)),
-            }
-            patience -= 1;
-        }
-        lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(failed)?;
+        let lock = match hold_lock(&path.join(LOCK), &std::process::id().to_string(), PATIENCE) {
+            Ok(lock) => lock,
+            Err(LockError::Held(pid)) => return Err(taken(path, pid)),
+            Err(LockError::Io(error)) => return Err(failed(error)),
+        };
         if is_new {
             // Secrets and state have no place in a repository.
             fs::write(path.join(".gitignore"), "*\n").map_err(failed)?;
@@ -202,7 +194,7 @@ impl DataFolder {
         match lock.as_mut().map_or(Ok(()), |lock| hold(lock)) {
             Ok(()) => Ok(Self { path: path.to_owned(), was_complete, lock }),
             Err(TryLockError::WouldBlock) => Err(match &mut lock {
-                Some(lock) => taken(path, lock),
+                Some(lock) => taken(path, holder_of(lock)),
                 None => FolderError::NotOurs(path.to_owned()),
             }),
             Err(TryLockError::Error(error)) => Err(failed(error)),
@@ -337,10 +329,7 @@ fn fresh() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
 
-fn taken(path: &Path, lock: &mut File) -> FolderError {
-    let mut pid = String::new();
-    // Who has it is a courtesy: without it the message is still true.
-    let _ = lock.read_to_string(&mut pid);
+fn taken(path: &Path, pid: String) -> FolderError {
     let pid = if pid.is_empty() { "(unknown)".to_owned() } else { pid };
     FolderError::Taken { path: path.to_owned(), pid }
 }

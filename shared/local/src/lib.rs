@@ -52,6 +52,7 @@ mod under_way;
 mod vault;
 mod workspace_folder;
 
+pub use alone::{LockError, hold_lock, lock_of};
 pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
 pub use end::left;
 pub use folder::FolderError;

@@ -1,9 +1,10 @@
 //! The right to keep the history of a folder: one server has it at a time.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use dormouse_local::{LockError, hold_lock, lock_of};
 
 use super::MirrorError;
 
@@ -19,41 +20,17 @@ pub(super) fn taken_for(data: &Path, path: &Path) -> Result<File, MirrorError> {
     if let Some(folder) = lock.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    // What comes with a folder may lead anywhere, and nothing is written there.
-    if lock.is_symlink() {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is a link, and nothing is written through it",
-        )));
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(&lock).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // It may be about to say who it is.
-            let _ = file.read_to_string(&mut holder);
-            return Err(MirrorError::Followed { path: path.to_owned(), holder });
-        }
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
-    }
     let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
-    file.set_len(0).and_then(|()| write!(file, "{}", data.display())).map_err(failed)?;
-    Ok(file)
+    hold_lock(&lock, &data.display().to_string(), 0).map_err(|error| match error {
+        LockError::Held(holder) => MirrorError::Followed { path: path.to_owned(), holder },
+        LockError::Io(error) => failed(error),
+    })
 }
 
 /// True if `held` is what takes the database at `path`: with the folder of that its file may have gone.
 pub(super) fn is_held(held: &File, path: &Path) -> bool {
     let (Ok(held), Ok(there)) = (held.metadata(), fs::symlink_metadata(lock_of(path))) else { return false };
     (held.dev(), held.ino()) == (there.dev(), there.ino())
-}
-
-fn lock_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    PathBuf::from(name)
 }
 
 #[cfg(test)]
