@@ -11,19 +11,21 @@
 //!   and the same one again is answered 200 and changes nothing.
 //! - One that is not believed is answered 401, and counted; nothing else of it is kept.
 
+mod mapping;
+mod proof;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use dormouse_json::ENTRY;
 use dormouse_ports::model::BackgroundJob;
-use dormouse_ports::{Commit, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Journal, Secret, Secrets};
+use dormouse_ports::{Commit, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Journal};
 use dormouse_protocol::event::redact;
-use dormouse_protocol::id::{ConnectorId, TaskId, VaultId, WorkspaceId};
-use dormouse_protocol::request::{Body, Filters, Query};
+use dormouse_protocol::id::ConnectorId;
+use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
-    Connector, ConnectorStatus, CreateConnectorRequest, Session, UpdateConnectorRequest, Vault,
+    Connector, ConnectorStatus, CreateConnectorRequest, Session, UpdateConnectorRequest,
 };
-use dormouse_protocol::{Envelope, ErrorCode, Identifier, Map, Operation, ProtocolError};
+use dormouse_protocol::{Envelope, ErrorCode, Map, Operation, ProtocolError};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -38,10 +40,10 @@ use crate::page::Narrowed;
 use crate::reads::Reads;
 use crate::refusal::{busy, check_line, conflict, internal, store};
 use crate::signature::{SignatureScheme, SignedBody};
-use crate::{Actor, Call, CallAnswer, Proof};
-
-/// Right of a vault that its secrets prove deliveries.
-pub(crate) const VERIFY: &str = "webhooks:verify";
+use crate::{Call, CallAnswer};
+use mapping::{MAPPING_FORM, Mapping, OF_RESPONSES, delivered, text_at};
+use proof::DeliveryProof;
+pub(crate) use proof::{Proofs, VERIFY};
 
 /// Kind of the documents by which deliveries are known again, and of the counters of those that were not believed.
 const DELIVERY: &str = "delivery";
@@ -55,83 +57,11 @@ const MOST_HOURS: u32 = 60 * 24;
 /// The largest delivery, in bytes.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// Expected proof and mapping of a connector.
-const PROOF_FORM: &str = "expected scheme (standard_webhooks, github, slack or hmac), vault_id and secrets";
-const MAPPING_FORM: &str = "expected kind (task, message, answer or model), and JSON pointers into the body";
-
-/// The longest name of a header, in bytes, and the headers that have a meaning of their own.
-const LONGEST_HEADER: usize = 64;
-/// Bytes of the longest pointer into the body of a delivery.
-const LONGEST_POINTER: usize = 512;
 /// Characters of the longest name of a provider.
 const LONGEST_PROVIDER: usize = 128;
-const OTHER_HEADERS: [&str; 9] =
-    ["authorization", "connection", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"];
-const OTHER_FAMILIES: [&str; 3] = ["content-", "proxy-", "sec-"];
-
-/// The kinds of events that tell of a model call, and where they have its id: as OpenAI's Responses has them.
-const OF_RESPONSES: &str = "response.";
-const RESPONSE: &str = "/data/id";
 
 /// The longest id of a model call, in bytes.
 const LONGEST_JOB: usize = 256;
-
-/// Proof of the deliveries of a connector.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct DeliveryProof {
-    scheme: SignatureScheme,
-    vault_id: VaultId,
-    /// The names of the secrets in the vault; any of them is good.
-    secrets: Vec<String>,
-    /// The header of the signature, of plain HMAC.
-    #[serde(default = "usual_header")]
-    header: String,
-}
-
-/// Use of a delivery.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Mapping {
-    /// A task with these fields in its input: JSON pointers into the body; the whole body without any.
-    Task {
-        #[serde(default)]
-        fields: BTreeMap<String, String>,
-        /// The text that a conversation is given instead: a JSON pointer.
-        #[serde(default)]
-        text: Option<String>,
-    },
-    /// A message to the session: a JSON pointer to its text; the whole body without one.
-    Message {
-        #[serde(default)]
-        text: Option<String>,
-    },
-    /// The answer of the task that this pointer leads to.
-    Answer {
-        task: String,
-        #[serde(default)]
-        fields: BTreeMap<String, String>,
-    },
-    /// The end of the model call with the id at this pointer.
-    Model {
-        #[serde(default = "usual_job")]
-        job: String,
-    },
-}
-
-fn usual_job() -> String {
-    RESPONSE.to_owned()
-}
-
-/// True if the header `name` can hold a signature: a name of one in small letters that says nothing else.
-fn is_for_signatures(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_name = (1..=LONGEST_HEADER).contains(&name.len()) && name.bytes().all(is_token);
-    is_name && !OTHER_HEADERS.contains(&name) && !OTHER_FAMILIES.iter().any(|family| name.starts_with(family))
-}
-
-fn usual_header() -> String {
-    "x-signature".to_owned()
-}
 
 /// A webhook to a connector.
 #[derive(Clone, Debug)]
@@ -376,200 +306,6 @@ impl Api {
     }
 }
 
-/// What deliveries are believed by.
-pub(crate) struct Proofs {
-    pub(crate) reads: Reads,
-    /// Providers, by the names that vaults call them.
-    pub(crate) secrets: BTreeMap<String, Arc<dyn Secrets>>,
-}
-
-impl Proofs {
-    /// The proof that `auth` describes, once its vault may give it.
-    async fn chosen(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<DeliveryProof, ProtocolError> {
-        let mut proof: DeliveryProof = read("auth", auth, PROOF_FORM)?;
-        proof.header.make_ascii_lowercase();
-        if proof.scheme == SignatureScheme::Hmac && !is_for_signatures(&proof.header) {
-            let message =
-                "expected the name of the header with the signature, of 1 to 64 characters; `x-signature` without it";
-            return Err(ProtocolError::invalid("auth.header", message));
-        }
-        let is_name = |name: &String| {
-            (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if !(1..=3).contains(&proof.secrets.len()) || !proof.secrets.iter().all(is_name) {
-            return Err(ProtocolError::invalid("auth.secrets", "expected the names of 1 to 3 secrets of the vault"));
-        }
-        let vault = self.reads.see::<Vault>(call, &proof.vault_id).await?;
-        if vault.kept.workspace.as_ref().is_some_and(|of| of != workspace) {
-            return Err(ProtocolError::not_found("vault"));
-        }
-        check_right(&vault.kept.resource)?;
-        // The vault may be one of a server with other providers.
-        self.check_provider("auth.vault_id", &vault.kept.resource.provider)?;
-        Ok(proof)
-    }
-
-    /// Checks that this server has the provider `name` of the vault that the field `param` names.
-    pub(crate) fn check_provider(&self, param: &str, name: &str) -> Result<(), ProtocolError> {
-        if self.secrets.contains_key(name) {
-            return Ok(());
-        }
-        let known: Vec<&str> = self.secrets.keys().map(String::as_str).collect();
-        let message = match known.is_empty() {
-            true => "this server has no provider of secrets; its operator gives it one".to_owned(),
-            false => format!("this server has no such provider of secrets; it has {}", known.join(", ")),
-        };
-        Err(ProtocolError::invalid(param, message).with_detail("providers", known))
-    }
-
-    /// The secrets that prove deliveries of `connector`. What the vault allows now counts.
-    async fn secrets_of(
-        &self,
-        connector: &Stored<Connector>,
-        proof: &DeliveryProof,
-        now: Timestamp,
-    ) -> Result<Vec<Secret>, ProtocolError> {
-        let unusable = |reason: &str| {
-            tracing::warn!(connector = %connector.kept.resource.envelope.id, reason, "the secrets of a connector cannot be used");
-            ProtocolError::new(ErrorCode::ServiceUnavailable, "the connector cannot check deliveries now")
-                .retry_after(60)
-        };
-        let vault = self.reads.find::<Vault>(&proof.vault_id, now).await?;
-        let is_there =
-            |vault: &Stored<Vault>| vault.kept.tenant == connector.kept.tenant && vault.kept.deleted.is_none();
-        let vault = vault.filter(is_there);
-        let vault = vault.ok_or_else(|| unusable("its vault is not there"))?;
-        check_right(&vault.kept.resource).map_err(|_| unusable("its vault does not allow it"))?;
-        let provider = self.secrets.get(&vault.kept.resource.provider);
-        let provider = provider.ok_or_else(|| unusable("this server does not have the provider of its vault"))?;
-        let mut secrets = Vec::new();
-        for name in &proof.secrets {
-            match provider.resolve(&format!("{}.{name}", connector.kept.tenant)).await {
-                Ok(secret) => secrets.push(secret),
-                Err(error) => {
-                    unusable(&error.to_string());
-                }
-            }
-        }
-        if secrets.is_empty() { Err(unusable("none of its secrets is there")) } else { Ok(secrets) }
-    }
-}
-
-impl Mapping {
-    fn check(&self) -> Result<(), ProtocolError> {
-        let pointers: Vec<&String> = match self {
-            Self::Task { fields, text } => fields.values().chain(text).collect(),
-            Self::Message { text } => text.iter().collect(),
-            Self::Answer { task, fields } => fields.values().chain(Some(task)).collect(),
-            Self::Model { job } => vec![job],
-        };
-        if pointers.iter().all(|text| is_pointer(text)) {
-            return Ok(());
-        }
-        let message =
-            format!("expected JSON pointers into the body, like /issue/title, of at most {LONGEST_POINTER} bytes");
-        Err(ProtocolError::invalid("mapping", message))
-    }
-}
-
-/// True if `text` is a JSON pointer (RFC 6901): a tilde stands before a 0 or a 1 only.
-fn is_pointer(text: &str) -> bool {
-    let tildes = text.split('~').skip(1).all(|behind| behind.starts_with(['0', '1']));
-    (text.is_empty() || text.starts_with('/')) && tildes && text.len() <= LONGEST_POINTER
-}
-
-/// The call that `body` becomes by `mapping`.
-fn delivered(
-    connector: &Stored<Connector>,
-    mapping: &Mapping,
-    body: &Value,
-    now: Timestamp,
-) -> Result<Call, ProtocolError> {
-    let resource = &connector.kept.resource;
-    let session = resource.target_session_id.as_ref().ok_or_else(|| internal(&"a connector without a session"))?;
-    let says =
-        |text: String| json!({ "role": "user", "parts": [{ "type": "text", "text": text, "visibility": "public" }] });
-    let (operation, path, request) = match mapping {
-        Mapping::Task { fields, text } => {
-            let input = match text {
-                Some(pointer) => says(text_at(body, pointer)?),
-                None => Value::Object(fields_of(body, fields)?),
-            };
-            let request = json!({ "input": input, "persona_id": resource.target_persona_id,
-                "metadata": { "connector_id": resource.envelope.id } });
-            (Operation::SubmitSessionTask, format!("/v1/sessions/{session}/tasks"), request)
-        }
-        Mapping::Message { text } => {
-            let text = text.as_ref().map_or_else(|| Ok(body.to_string()), |pointer| text_at(body, pointer))?;
-            (
-                Operation::AppendSessionMessage,
-                format!("/v1/sessions/{session}/messages"),
-                json!({ "message": says(text) }),
-            )
-        }
-        Mapping::Answer { task, fields } => {
-            let task = TaskId::from(text_at(body, task)?);
-            if !task.is_well_formed() {
-                return Err(ProtocolError::not_found("task"));
-            }
-            let value = Value::Object(fields_of(body, fields)?);
-            let message =
-                json!({ "role": "user", "parts": [{ "type": "json", "value": value, "visibility": "public" }] });
-            (
-                Operation::AppendTaskMessage,
-                format!("/v1/tasks/{task}/messages"),
-                json!({ "kind": "input", "message": message }),
-            )
-        }
-        Mapping::Model { .. } => return Err(internal(&"a model call is no call of the protocol")),
-    };
-    let Value::Object(request) = request else { return Err(internal(&"an object is an object")) };
-    let found = Operation::find(operation.spec().method.as_str(), &path)?;
-    // A task is begun in the session that the connector names, and in no other place.
-    let is_bound = !(connector.kept.own.is_unbound && matches!(mapping, Mapping::Task { .. }));
-    Ok(Call {
-        operation,
-        params: found.params,
-        query: Query::default(),
-        body: Body::from(request),
-        actor: Actor {
-            name: resource.envelope.id.to_string(),
-            tenant: connector.kept.tenant.clone(),
-            workspaces: is_bound.then(|| [resource.workspace_id.clone()].into()),
-            scopes: [].into(),
-            quota_id: None,
-            proof: Proof::Signature,
-            credential: resource.envelope.id.to_string(),
-            until: None,
-        },
-        idempotency_key: None,
-        is_placed_for_caller: false,
-        target: found.target,
-        now,
-    })
-}
-
-fn text_at(body: &Value, pointer: &str) -> Result<String, ProtocolError> {
-    match body.pointer(pointer) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) if !other.is_null() => Ok(other.to_string()),
-        Some(_) | None => {
-            Err(ProtocolError::invalid(pointer, "the body has nothing there, and the connector needs it"))
-        }
-    }
-}
-
-fn fields_of(body: &Value, fields: &BTreeMap<String, String>) -> Result<Map, ProtocolError> {
-    if fields.is_empty() {
-        return body.as_object().cloned().ok_or_else(|| ProtocolError::invalid("", "the body must be a JSON object"));
-    }
-    let one = |(name, pointer): (&String, &String)| {
-        let missing = || ProtocolError::invalid(pointer, "the body has nothing there, and the connector needs it");
-        Ok((name.clone(), body.pointer(pointer).cloned().ok_or_else(missing)?))
-    };
-    fields.iter().map(one).collect()
-}
-
 /// Kind of the event of a delivery, as its sender calls it.
 fn kind_of(sent: &SignedBody, body: &Value) -> Option<String> {
     let inner = body["event"]["type"].as_str().or_else(|| body["type"].as_str());
@@ -598,14 +334,6 @@ fn deduped(id: &str) -> CallAnswer {
 
 fn refused_of(id: &ConnectorId) -> DocumentKey {
     DocumentKey::new(COUNTERS, id.as_str())
-}
-
-fn check_right(vault: &Vault) -> Result<(), ProtocolError> {
-    if vault.capabilities.iter().any(|right| right == VERIFY) {
-        return Ok(());
-    }
-    let message = format!("the vault does not allow {VERIFY}");
-    Err(ProtocolError::new(ErrorCode::PolicyViolation, message))
 }
 
 fn read<T: serde::de::DeserializeOwned>(field: &str, value: &Map, form: &str) -> Result<T, ProtocolError> {
