@@ -1,5 +1,6 @@
 //! State, its schema, and the reducers that merge updates into it (graph-engine §2).
 
+mod declare;
 mod memo;
 mod reducer;
 mod schema;
