@@ -17,6 +17,7 @@ mod action;
 mod agents;
 mod asking;
 mod background;
+mod calls;
 mod children;
 mod compact;
 mod context;

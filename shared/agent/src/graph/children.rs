@@ -6,6 +6,7 @@ use dormouse_ports::model::Message;
 use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId, JournalEntry, Map};
 
 use super::agents::output_of;
+use super::calls::text_of;
 use super::compact::RESULT;
 use super::images::hidden;
 use super::model::{conclusion, end, unwritable};
@@ -13,7 +14,6 @@ use super::parts::AgentParts;
 use super::plan::key;
 use super::run::{AgentRun, CallStatus, PlannedCall, TerminalReason};
 use super::time::{is_over, waited};
-use super::tools::text_of;
 use crate::names::{ASK, SWITCH};
 use crate::workspace::{AgentMode, ToolOrigin};
 

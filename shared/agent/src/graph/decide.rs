@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::calls::{Outcome, answered, tell_outcome};
 use super::children::settle as settle_child;
 use super::digest;
 use super::entries::{REPORTED, TOOL_DECIDED, about};
@@ -24,7 +25,7 @@ use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, cut, edited, give_up, invocation, settle, signal};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
-use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, tell_outcome, vendor};
+use super::tools::{Concluded, Time, conclude, out_of_time, vendor};
 use super::toolset::{OfferedTool, Toolset};
 use super::waits::{PendingDue, due, outcomes_at_once, pace, with};
 use crate::workspace::ToolOrigin;
