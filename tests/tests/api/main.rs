@@ -27,6 +27,8 @@ mod receipts_kms;
 mod recorded;
 mod refusals;
 mod replayed_agents;
+mod replayed_doubts;
+mod replayed_summaries;
 mod replayed_times;
 mod replays;
 mod resources;
