@@ -5,6 +5,7 @@ mod agents;
 mod bad_input;
 mod context;
 mod export;
+mod guest;
 mod hooks;
 mod images;
 mod lists;
