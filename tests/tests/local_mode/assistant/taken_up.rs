@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use dormouse_local::ScriptedTurn;
 
+use super::rooms;
+use super::terminal::{Terminal, shown_to_the_end};
 use super::world::{Assistant, eventually};
-use super::{Terminal, rooms, shown_to_the_end};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_terminal_had_begun_is_followed_by_the_next_one() {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use dormouse_local::ScriptedTurn;
 
+use super::rooms;
+use super::terminal::Terminal;
 use super::world::{Assistant, eventually};
-use super::{Terminal, rooms};
 use crate::process::{program, text};
 
 const UP: &str = "\u{1b}[A";
