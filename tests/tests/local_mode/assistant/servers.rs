@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::DONE;
 use super::bad_input::{UNASKED, results};
+use super::terminal::Terminal;
 use super::world::{Assistant, Wire, command};
-use super::{DONE, Terminal};
 
 /// A server of tools that speaks the protocol by hand, so that it can break it.
 struct Servant {

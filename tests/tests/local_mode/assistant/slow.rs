@@ -14,8 +14,9 @@ use hmac::{Hmac, Mac};
 use serde_json::json;
 use sha2::Sha256;
 
+use super::terminal::Terminal;
 use super::world::{Assistant, Wire, eventually};
-use super::{DONE, Terminal, last_words};
+use super::{DONE, last_words};
 use crate::process::{Dormouse, HOOK};
 
 const UNASKED: &str = "default_agent: assistant\nmodels: {default: workspace/main}\n";
