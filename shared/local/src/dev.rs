@@ -47,6 +47,7 @@ use crate::hosts::Hosts;
 use crate::inherited;
 use crate::keys::{self, KeyError};
 use crate::lane::Turns;
+use crate::leases::ServedSessions;
 use crate::listen;
 use crate::program::program;
 use crate::receipts::new_ring;
@@ -234,7 +235,11 @@ async fn run(
     if options.follower {
         follower_key(&folder, &*table, table.clone()).await?;
     }
-    let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone())
+    let served = TurnStore {
+        sessions: Arc::new(ServedSessions::new(table.clone(), &RandomIds)),
+        ..TurnStore::from(table.clone())
+    };
+    let recording = RecordingStore::new(served, table.clone(), clock.clone())
         .with_notifier(notifier.clone())
         .with_receipts(Some(receipts))
         .calling(Arc::new(bus.clone()));

@@ -28,6 +28,7 @@ mod hosts;
 mod inherited;
 pub mod keys;
 mod lane;
+mod leases;
 mod listen;
 mod machine;
 mod opened;

@@ -107,6 +107,8 @@ pub struct LoadedSession {
     pub lease: Option<Lease>,
     /// Instant at which the lease ends by itself that a turn has, or died with; `None` when no turn has one.
     pub leased_until: Option<Timestamp>,
+    /// The turn that has that lease, or died with it.
+    pub leased_by: Option<Owner>,
     /// The lists of the record that the store keeps in pieces; goes into [`GrowingLists`](crate::GrowingLists).
     pub stored: Vec<StoredList>,
 }

@@ -70,7 +70,8 @@ impl Sessions for MemoryStore {
         let row = tables.sessions.get(id.as_str());
         let record = row.and_then(|row| row.record.clone());
         let leased_until = row.and_then(SessionRow::leased_until);
-        Ok(LoadedSession { record, lease, leased_until, stored: Vec::new() })
+        let leased_by = row.and_then(SessionRow::leased_by);
+        Ok(LoadedSession { record, lease, leased_until, leased_by, stored: Vec::new() })
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    CommitError, Lease, LeaseRequest, LoadedSession, Page, SessionExpectation, SessionFilter, SessionId, SessionRecord,
-    SessionSummary, SessionWrite, StoreError, StoredList,
+    CommitError, Lease, LeaseRequest, LoadedSession, Owner, Page, SessionExpectation, SessionFilter, SessionId,
+    SessionRecord, SessionSummary, SessionWrite, StoreError, StoredList,
 };
 use jiff::Timestamp;
 
@@ -33,7 +33,9 @@ impl SessionItems {
     pub(super) async fn read(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
         match self.table.get_item(Key::session(id)).await? {
             Some(item) => self.loaded(id, &item, None).await,
-            None => Ok(LoadedSession { record: None, lease: None, leased_until: None, stored: Vec::new() }),
+            None => {
+                Ok(LoadedSession { record: None, lease: None, leased_until: None, leased_by: None, stored: Vec::new() })
+            }
         }
     }
 
@@ -76,7 +78,8 @@ impl SessionItems {
         let stored = segments::referred(&Key::session(id).pk, item)?;
         let record = self.record(id, item, &stored).await?;
         let leased_until = optional_time(item, LEASE_UNTIL)?;
-        Ok(LoadedSession { record, lease, leased_until, stored })
+        let leased_by = optional_text(item, LEASE_OWNER).map(Owner::from);
+        Ok(LoadedSession { record, lease, leased_until, leased_by, stored })
     }
 
     async fn record(

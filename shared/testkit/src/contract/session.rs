@@ -26,7 +26,8 @@ fn under(lease: &Lease, release: bool) -> SessionWrite {
 
 pub(super) async fn an_unknown_session_has_no_record(store: Store) {
     let loaded = store.load_session(&SessionId::from("nobody"), None).await.expect("the store answers");
-    assert_eq!(loaded, LoadedSession { record: None, lease: None, leased_until: None, stored: Vec::new() });
+    let nothing = LoadedSession { record: None, lease: None, leased_until: None, leased_by: None, stored: Vec::new() };
+    assert_eq!(loaded, nothing);
 }
 
 pub(super) async fn a_save_can_be_loaded_with_every_detail(store: Store) {
@@ -84,7 +85,8 @@ pub(super) async fn a_lease_excludes_others(store: Store) {
     assert_eq!(lease.owner.as_str(), "first");
     let outcome = load(&store, &lease_for("second", 59)).await;
     assert!(matches!(&outcome, Err(StoreError::LeaseHeld { until }) if *until == at(60)), "{outcome:?}");
-    store.load_session(&SessionId::from("session-1"), None).await.expect("reading needs no lease");
+    let read = store.load_session(&SessionId::from("session-1"), None).await.expect("reading needs no lease");
+    assert_eq!((read.leased_by, read.leased_until), (Some(lease.owner), Some(at(60))), "it tells who has it");
 }
 
 pub(super) async fn a_renewed_lease_keeps_its_fence(store: Store) {

@@ -30,6 +30,10 @@ impl SessionRow {
         self.holder.as_ref().map(|(_, until)| *until)
     }
 
+    pub(super) fn leased_by(&self) -> Option<Owner> {
+        self.holder.as_ref().map(|(owner, _)| owner.clone())
+    }
+
     fn is_held_by(&self, lease: &Lease) -> bool {
         self.fence == lease.fence && self.holder.as_ref().is_some_and(|(owner, _)| *owner == lease.owner)
     }
