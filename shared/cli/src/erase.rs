@@ -1,9 +1,10 @@
 //! `dormouse erase`: forgets a session, a workspace or a tenant, and says what it removed.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use dormouse_agent::graph::sessions_asked_by;
@@ -13,6 +14,7 @@ use dormouse_harness::TurnError;
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, keep};
 use dormouse_ports::{Category, CommitError, Commits, DocumentKey, InvocationId, Journal, StoreError};
+use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -28,6 +30,8 @@ const OF_NO_TENANT: &str = "of_no_tenant";
 const ATTEMPTS: usize = 50;
 /// Number of rounds after which others are said to write to it all the time.
 const ROUNDS: usize = 5;
+/// Seconds in which every request has ended that was let in: the longest turn takes 900.
+const LONGEST_REQUEST: u64 = 960;
 /// Number of items of the table that are read at once, of which a page has a megabyte at most.
 const ITEMS_A_PAGE: i32 = 1_000;
 /// Number of keys that are read at once.
@@ -41,7 +45,18 @@ pub(crate) enum EraseCommand {
     /// Erase a workspace with everything in it; also one that was deleted over /v1.
     Workspace(EraseArgs),
     /// Erase a tenant with everything that it has, its keys and its sessions of /graphs and /chat among it.
-    Tenant(EraseArgs),
+    Tenant(TenantArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TenantArgs {
+    /// Seconds after which it looks again for what requests have written that were let in before the keys were closed. It does
+    /// not wait where nobody else has the data folder, and need not where nothing serves the table: 0.
+    #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_REQUEST)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
+    wait: u64,
+    #[command(flatten)]
+    erase: EraseArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +77,7 @@ pub(crate) struct SessionArgs {
     and \"mirrored\" rows where mirrors are named; with --dry-run {\"documents\": {KIND: number}, \"sessions\", \
     \"invocations\", \"would_cancel\"}, the two of /graphs and /chat alone. Of a tenant also \"counters\" of requests of its \
     keys, and \"of_no_tenant\": sessions and invocations that name no tenant\n\
-    Reads the whole table at least four times, with --dry-run once. Exit code 4: there is no such thing."
+    Reads the whole table at least four times, with --dry-run once; of a tenant six times, the last two after --wait. Exit code 4: there is no such thing."
 )]
 pub(crate) struct EraseArgs {
     /// Id of the session or workspace, or name of the tenant.
@@ -139,22 +154,25 @@ impl EraseError {
 
 /// Executes `ask`.
 pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), EraseError> {
-    let (erasure, ask) = match ask {
+    let (erasure, ask, wait) = match ask {
         EraseCommand::Session(SessionArgs { tenant: None, erase }) if erase.id.starts_with("session_") => {
-            (Erasure::Session(erase.id.as_str().into()), erase)
+            (Erasure::Session(erase.id.as_str().into()), erase, 0)
         }
         EraseCommand::Session(SessionArgs { tenant, erase }) => {
-            (Erasure::Conversation { name: erase.id.clone(), tenant }, erase)
+            (Erasure::Conversation { name: erase.id.clone(), tenant }, erase, 0)
         }
-        EraseCommand::Workspace(ask) => (Erasure::Workspace(ask.id.as_str().into()), ask),
-        EraseCommand::Tenant(ask) => (Erasure::Tenant(ask.id.clone()), ask),
+        EraseCommand::Workspace(ask) => (Erasure::Workspace(ask.id.as_str().into()), ask, 0),
+        EraseCommand::Tenant(TenantArgs { wait, erase }) => (Erasure::Tenant(erase.id.clone()), erase, wait),
     };
     let mirrors = ask.mirror.iter().map(|path| Mirror::existing(path)).collect::<Result<Vec<_>, _>>()?;
     let opened = ask.target.open_by(agents, Purpose::Change, ITEMS_A_PAGE).await?;
     let printer = Printer::new(ask.json);
+    // Who has the folder for himself is the only one that writes.
+    let wait = if opened.registers() { 0 } else { wait };
+    let settled = (wait > 0).then(|| -> LocalBoxFuture<'_, ()> { Box::pin(settle(wait)) });
     let told = match ask.dry_run {
         true => looked(&opened, &erasure, &ask.id).await,
-        false => erased(&opened, &erasure, &ask.id, &mirrors).await,
+        false => erased(&opened, &erasure, &ask.id, (&mirrors, settled)).await,
     };
     opened.close().await?;
     let told = told?;
@@ -194,13 +212,24 @@ fn with_nobodys(mut told: Value, erasure: &Erasure, count: usize) -> Value {
     told
 }
 
+/// Waits until every request has ended that was let in before.
+async fn settle(wait: u64) {
+    // A terminal that is gone shows no note.
+    let _ = writeln!(
+        io::stderr(),
+        "note: what was there is erased, and the keys are refused; what requests write that were let in before is looked for in \
+         {wait} seconds. Where this ends before, run it again then; with --wait 0 it does not wait"
+    );
+    tokio::time::sleep(Duration::from_secs(wait)).await;
+}
+
 /// Ends what runs or sleeps, and erases until nothing is left: neither what belongs to it nor a row that leads to that. Who
-/// writes meanwhile may leave rows when everything else is gone.
+/// writes meanwhile may leave rows when everything else is gone. It looks once more when `settled` has completed.
 async fn erased(
     opened: &OpenedStore,
     erasure: &Erasure,
     name: &str,
-    mirrors: &[Mirror],
+    (mirrors, mut settled): (&[Mirror], Option<LocalBoxFuture<'_, ()>>),
 ) -> Result<serde_json::Value, EraseError> {
     let eraser = opened.eraser();
     let mut sums = Erased::new();
@@ -217,7 +246,8 @@ async fn erased(
     if let Erasure::Tenant(name) = erasure {
         close_keys(opened, name).await?;
     }
-    for _ in 0..ROUNDS {
+    let mut rounds = 0..ROUNDS;
+    while rounds.next().is_some() {
         let (nothing, count) = match found(&eraser, erasure, name).await {
             Ok(forgotten) => {
                 nobodys.get_or_insert(forgotten.nobodys);
@@ -254,6 +284,11 @@ async fn erased(
         mirrored += forget(mirrors, &ids)?;
         if mirrored == 0 && sums.values().all(|count| *count == 0) {
             return Err(nothing);
+        }
+        if let Some(settled) = settled.take() {
+            settled.await;
+            rounds = 0..ROUNDS;
+            continue;
         }
         let mut told = json!(sums);
         told["canceled"] = canceled.into();
@@ -358,7 +393,68 @@ async fn ended(opened: &OpenedStore, id: &InvocationId) -> Result<bool, EraseErr
 
 #[cfg(test)]
 mod tests {
+    use dormouse_api::keys::Grant;
+    use dormouse_aws::ensure_table;
+    use dormouse_local::keys::generate;
+    use dormouse_local::{EmbeddedDynamoDb, StoreLocation, TABLE};
+    use dormouse_ports::{DocumentWrite, Map};
+    use futures::FutureExt;
+
     use super::*;
+
+    /// A document of the tenant `acme`.
+    fn memory(id: &str) -> DocumentKey {
+        DocumentKey::new("memory", id)
+    }
+
+    async fn write(opened: &OpenedStore, id: &str) {
+        let body = Map::from_iter([("tenant".to_owned(), json!("acme"))]);
+        let write =
+            DocumentWrite { key: memory(id), expect: 0, body: Some(body), listed: Vec::new(), expires_at: None };
+        let journal = Journal::new(vec![write], Vec::new());
+        keep(opened.store(), journal, Timestamp::now()).await.expect("it is written");
+    }
+
+    async fn is_there(opened: &OpenedStore, id: &str) -> bool {
+        opened.records().document(&memory(id), Timestamp::now()).await.expect("an answer").is_some()
+    }
+
+    #[tokio::test]
+    async fn what_a_request_writes_that_was_let_in_before_is_erased_with_its_tenant() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = EmbeddedDynamoDb::start(&StoreLocation::Folder(folder.path().to_owned())).await.expect("a store");
+        ensure_table(&made.client(), TABLE).await.expect("a table");
+        made.stop().await.expect("it stops");
+        let target = StoreTarget::folder(folder.path().to_owned());
+        let opened = target.open_by(&Agents::new(), Purpose::Change, ITEMS_A_PAGE).await.expect("it opens");
+
+        let token = generate().expect("chance");
+        let grant = Grant {
+            actor: "ada".to_owned(),
+            tenant: "acme".to_owned(),
+            workspaces: None,
+            scopes: BTreeSet::new(),
+            expires_at: None,
+        };
+        let now = Timestamp::now();
+        keep(opened.store(), Keys::creation(&token, grant, now), now).await.expect("a key");
+        write(&opened, "before").await;
+        let header = format!("Bearer {}", token.reveal());
+        let late = async {
+            let holder = Keys::new(opened.records()).holder(Some(&header), Timestamp::now()).await;
+            assert!(holder.expect("an answer").is_none(), "the key is refused");
+            assert!(!is_there(&opened, "before").await, "what was there is gone before anybody waits");
+            write(&opened, "late").await;
+        };
+        let acme = Erasure::Tenant("acme".to_owned());
+        let told = erased(&opened, &acme, "acme", (&[], Some(late.boxed_local()))).await.expect("it is erased");
+        assert!(!is_there(&opened, "late").await, "{told}");
+        let waits = write(&opened, "later").boxed_local();
+        let nothing = erased(&opened, &acme, "acme", (&[], Some(waits))).await;
+        assert!(matches!(nothing, Err(EraseError::Nothing(_))), "{nothing:?}");
+        assert!(!is_there(&opened, "later").await, "where there is nothing, nobody waits");
+        opened.close().await.expect("it closes");
+    }
 
     #[test]
     fn who_finds_nothing_is_told_of_what_names_no_tenant() {

@@ -303,7 +303,7 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
         let (status, parked) = post(&dormouse, "/signals/nobody-yet", key, json!({"whose": "Zacharias"})).await;
         assert_eq!((status, &parked["status"]), (202, &json!("buffered")), "{parked}");
     }
-    let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes", "--mirror", mirror]);
+    let erased = told(&dormouse, &["erase", "tenant", "gone", "--wait", "0", "--yes", "--mirror", mirror]);
     assert_eq!(erased["canceled"], 1, "{erased}");
     for word in [&second, &fourth, &fourths_task, "Zacharias"] {
         assert!(!holds(word), "{word}: also of what was erased before");
@@ -345,7 +345,7 @@ async fn a_tenant_is_erased_although_it_goes_on_writing() {
     };
     let erasing = async {
         while get(&dormouse, "/v1/workspaces", &gone).await.json::<Value>().await.expect("JSON")["data"][4].is_null() {}
-        erased(&dormouse, &["tenant", "gone"]).await
+        erased(&dormouse, &["tenant", "gone", "--wait", "0"]).await
     };
     let (written, erased) = in_time("it is erased", async { tokio::join!(writing, erasing) }).await;
     let told: Value = serde_json::from_slice(&erased.stdout).unwrap_or_else(|_| panic!("{erased:?}"));
@@ -435,7 +435,7 @@ async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
     }
 
     assert_eq!(post(&dormouse, chat, &gone, says("Zacharias")).await.0, 200);
-    let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes"]);
+    let erased = told(&dormouse, &["erase", "tenant", "gone", "--wait", "0", "--yes"]);
     assert_eq!((&erased["canceled"], &erased["of_no_tenant"]), (&json!(1), &json!(0)), "{erased}");
     assert_eq!((&erased["session states"], &erased["invocations"]), (&json!(1), &json!(1)), "{erased}");
     let bare = dormouse_tests::client();
@@ -478,9 +478,10 @@ async fn of_a_tenant_that_writes_while_it_is_erased_no_row_is_left() {
     }
     // Until the key is refused.
     let writes = async { while says().await != 401 {} };
-    in_time("it is erased", async { tokio::join!(erased(&dormouse, &["tenant", "acme"]), writes) }).await;
+    let erasing = erased(&dormouse, &["tenant", "acme", "--wait", "0"]);
+    in_time("it is erased", async { tokio::join!(erasing, writes) }).await;
     // What was under way when its key was looked at may have been written behind the eraser.
-    let again = dormouse.command(&["erase", "tenant", "acme", "--yes"]).output().expect("it runs");
+    let again = dormouse.command(&["erase", "tenant", "acme", "--wait", "0", "--yes"]).output().expect("it runs");
     assert!(matches!(again.status.code(), Some(0 | 4)), "{again:?}");
     assert_eq!(rows_about(&folder.path().join("data"), &["acme", session]), [] as [String; 0]);
 }
