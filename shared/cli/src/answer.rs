@@ -2,6 +2,7 @@
 
 use dormouse_api::{Agents, answer_payload};
 use dormouse_harness::{Callback, Transmission};
+use dormouse_http::percent::encode;
 use dormouse_local::keys::DEVELOPER;
 use dormouse_ports::{BEFORE_FIRST_PAUSE, InvocationRecord, Map, PausedInvocation};
 use dormouse_protocol::resource::{
@@ -77,7 +78,7 @@ async fn answer_pause(
         }
     }
     let client = Client::open(&asked.server)?;
-    let taken: Map = client.write(&format!("/v1/x-pauses/{id}/answer"), &body).await?;
+    let taken: Map = client.write(&format!("/v1/x-pauses/{}/answer", encode(id)), &body).await?;
     Printer::new(asked.json).fields(&Value::Object(taken))?;
     Ok(TalkOutcome::Fine)
 }
@@ -137,7 +138,7 @@ async fn answer_task(
         return Err(TalkError::ByItsKey);
     }
     let client = Client::open(&asked.server)?;
-    let path = format!("/v1/tasks/{id}");
+    let path = format!("/v1/tasks/{}", encode(id));
     let task: Task = client.read(&path).await?;
     if !task.status.is_suspended() {
         // What was put aside and tried again has failed for the clients of its task, and may ask all the same.
@@ -230,7 +231,7 @@ struct OpenQuestion {
 
 impl OpenQuestion {
     async fn of(client: &Client, id: &str) -> Result<Self, TalkError> {
-        Ok(Self::read(&client.read(&format!("/v1/x-pauses/{id}")).await?))
+        Ok(Self::read(&client.read(&format!("/v1/x-pauses/{}", encode(id))).await?))
     }
 
     /// That of `pause`, as its server tells it.

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use dormouse_http::percent::encode;
 use serde_json::Value;
 
 use crate::talk::{Client, ServerArgs, TalkError};
+use crate::terminal;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportSessionArgs {
@@ -51,7 +53,7 @@ impl SessionExportError {
 /// Executes the command: one JSON object in each line, the session first.
 pub(crate) async fn export(asked: &ExportSessionArgs) -> Result<(), SessionExportError> {
     let client = Client::open(&asked.server)?;
-    let session = &asked.session;
+    let session = encode(&asked.session);
     let whole: Value = client.read(&format!("/v1/sessions/{session}")).await?;
     let mut lines = ExportLines::to(asked.out.clone())?;
     lines.write(&whole)?;
@@ -72,7 +74,7 @@ pub(crate) async fn export(asked: &ExportSessionArgs) -> Result<(), SessionExpor
             }
         }
     }
-    lines.end(session)
+    lines.end(&asked.session)
 }
 
 /// Adds the content of an artifact that the server has and tells: as it is where it is a text, else in Base64.
@@ -109,7 +111,7 @@ impl ExportLines {
 
     fn write(&mut self, element: &Value) -> io::Result<()> {
         self.count += 1;
-        writeln!(self.out, "{element}")
+        writeln!(self.out, "{}", terminal::json(element, false))
     }
 
     fn end(mut self, session: &str) -> Result<(), SessionExportError> {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use dormouse_http::percent::encode;
 use dormouse_local::{address_of, follower_key};
 use dormouse_protocol::{ErrorCode, List};
 use jiff::Timestamp;
@@ -109,7 +110,7 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
     // The feed of a workspace that is not there is an empty one, and stays so.
     if let Some(id) = workspace.filter(|_| is_new)
         && mirror.state()?.events == 0
-        && let Err(error) = client.read::<Value>(&format!("/v1/workspaces/{id}")).await
+        && let Err(error) = client.read::<Value>(&format!("/v1/workspaces/{}", encode(id))).await
         && matches!(error, TalkError::Refused { code: ErrorCode::ResourceNotFound, .. })
     {
         drop(mirror);
@@ -236,7 +237,8 @@ async fn listen(client: &Client, mirror: &Mirror, workspace: Option<&str>) {
             tokio::time::sleep(EVERY).await;
         }
     };
-    let path = workspace.map_or("/v1/events/stream".to_owned(), |id| format!("/v1/events/stream?workspace_id={id}"));
+    let path =
+        workspace.map_or("/v1/events/stream".to_owned(), |id| format!("/v1/events/stream?workspace_id={}", encode(id)));
     let told = async {
         // Where it cannot be listened to, it is read again a little later.
         let Ok(mut stream) = client.stream(&path, cursor.as_deref()).await else { return };
@@ -286,7 +288,7 @@ async fn batch(
     let mut path = format!("/v1/events?limit={BATCH}");
     for (name, value) in [("workspace_id", workspace), ("after_event_id", cursor)] {
         if let Some(value) = value {
-            path.push_str(&format!("&{name}={value}"));
+            path.push_str(&format!("&{name}={}", encode(value)));
         }
     }
     let page: List<Value> = client.read(&path).await?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use dormouse_http::percent::encode;
 use dormouse_local::RECEIPT_RING;
 use dormouse_ports::SignerError;
 use dormouse_receipts::chain::Report;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
 use crate::target::{TargetError, access, kms_key, tell_of_workspace, usual_data};
-use crate::terminal::plain;
+use crate::terminal::{self, plain};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
@@ -169,11 +170,11 @@ pub(crate) async fn receipts(command: ReceiptsCommand) -> Result<bool, ReceiptsE
 async fn list(asked: &ListReceiptsArgs) -> Result<(), ReceiptsError> {
     let client = Client::open(&asked.server)?;
     let mut out = io::stdout().lock();
-    let mut pages = client.pages(&format!("/v1/tasks/{}/receipts", asked.task), "cursor");
+    let mut pages = client.pages(&format!("/v1/tasks/{}/receipts", encode(&asked.task)), "cursor");
     while let Some(page) = pages.next().await? {
         for receipt in page {
             match asked.json {
-                true => writeln!(out, "{receipt}")?,
+                true => writeln!(out, "{}", terminal::json(&receipt, false))?,
                 false => {
                     let text = |name: &str| plain(receipt[name].as_str().unwrap_or_default());
                     writeln!(out, "{}  {}  {}", text("issued_at"), text("id"), text("summary"))?;
@@ -188,7 +189,7 @@ async fn export(asked: &ExportArgs) -> Result<(), ReceiptsError> {
     let client = Client::open(&asked.server)?;
     let keys: Value = client.read("/v1/keys").await?;
     let mut lines = vec![keys.to_string()];
-    let mut pages = client.pages(&format!("/v1/sessions/{}/events", asked.session), "after_event_id");
+    let mut pages = client.pages(&format!("/v1/sessions/{}/events", encode(&asked.session)), "after_event_id");
     while let Some(page) = pages.next().await? {
         let issued = page.iter().filter(|event| event["event"] == "receipt.issued");
         lines.extend(issued.map(|event| event["payload"]["receipt"].to_string()));

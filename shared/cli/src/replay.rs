@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse_api::PASSING_FIELDS;
+use dormouse_http::percent::encode;
 use dormouse_protocol::EventKind;
 use dormouse_receipts::canonical;
 use jiff::tz::TimeZone;
@@ -128,12 +129,12 @@ async fn one(client: &Client, task: &str, asked: &ReplayArgs) -> Result<bool, Re
     if !replaced.is_empty() {
         request["override"] = Value::Object(replaced);
     }
-    let original: Value = client.read(&format!("/v1/tasks/{task}")).await?;
-    let replay: Value = client.write(&format!("/v1/tasks/{task}/replay"), &request).await?;
+    let original: Value = client.read(&format!("/v1/tasks/{}", encode(task))).await?;
+    let replay: Value = client.write(&format!("/v1/tasks/{}/replay", encode(task)), &request).await?;
     let verdict = ReplayVerdict::of(&original, &replay);
     let mut out = io::stdout().lock();
     if asked.json {
-        writeln!(out, "{replay}")?;
+        writeln!(out, "{}", terminal::json(&replay, false))?;
     } else {
         verdict.print(&mut out)?;
     }
@@ -157,7 +158,7 @@ fn given(key: &str, place: &PathBuf) -> Result<Value, ReplayError> {
 
 async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> {
     let path = match &asked.session {
-        Some(session) => format!("/v1/sessions/{session}/tasks"),
+        Some(session) => format!("/v1/sessions/{}/tasks", encode(session)),
         None => "/v1/tasks".to_owned(),
     };
     let mut tasks = tasks_since(client, &path, asked.since).await?;
@@ -172,7 +173,7 @@ async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> 
         let verdict = ReplayVerdict::of(task, &replay);
         counts.add(&verdict);
         match (asked.json, asked.report && verdict.is_equal()) {
-            (true, _) => writeln!(out, "{}", verdict.json())?,
+            (true, _) => writeln!(out, "{}", terminal::json(&verdict.json(), false))?,
             (false, true) => {}
             (false, false) => verdict.print(&mut out)?,
         }
@@ -332,7 +333,8 @@ fn diff(out: &mut impl Write, before: &[(String, Value)], now: &[(String, Value)
         let side =
             |one: Option<&(String, Value)>| one.map(|(kind, payload)| json!({ "event": kind, "payload": payload }));
         for (at, before, now) in parts {
-            writeln!(out, "{}", json!({ "step": at + 1, "recorded": side(before), "replayed": side(now) }))?;
+            let step = json!({ "step": at + 1, "recorded": side(before), "replayed": side(now) });
+            writeln!(out, "{}", terminal::json(&step, false))?;
         }
         return Ok(());
     }

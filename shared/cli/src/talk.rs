@@ -19,6 +19,7 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use dormouse_api::Agents;
+use dormouse_http::percent::encode;
 use dormouse_protocol::resource::{
     CreateSessionRequest, CreateWorkspaceRequest, MessageInput, SubmitInput, SubmitTaskRequest, Task, TaskStatus,
     Workspace,
@@ -83,7 +84,7 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
         input,
         metadata: Map::new(),
     });
-    let task: Task = client.write(&format!("/v1/sessions/{session_id}/tasks"), &body).await?;
+    let task: Task = client.write(&format!("/v1/sessions/{}/tasks", encode(&session_id)), &body).await?;
     let show = Show::new(asked.json, &asked.server);
     if !asked.follow {
         show_task(&client, &task, &show, &asked.server).await?;
@@ -158,7 +159,8 @@ async fn tail(asked: Tail) -> Result<TalkOutcome, TalkError> {
     match asked.place {
         WatchedPlace { task: Some(task), .. } => watch(&client, &task, asked.after, &show).await,
         WatchedPlace { session: Some(session), .. } => {
-            follow_all(&client, &format!("/v1/sessions/{session}/events/stream"), asked.after, &show).await
+            let path = format!("/v1/sessions/{}/events/stream", encode(&session));
+            follow_all(&client, &path, asked.after, &show).await
         }
         WatchedPlace { task: None, session: None } => {
             follow_all(&client, "/v1/events/stream", asked.after, &show).await
@@ -184,7 +186,7 @@ pub(crate) async fn follow_task(
         return watch(client, task_id, None, show).await;
     }
     let mut story = show::Story::behind(show, behind);
-    follow::follow(client, &format!("/v1/tasks/{task_id}/stream"), None, |event| {
+    follow::follow(client, &format!("/v1/tasks/{}/stream", encode(task_id)), None, |event| {
         story.event(event)?;
         Ok(show::ends_its_task(event))
     })
@@ -194,7 +196,7 @@ pub(crate) async fn follow_task(
 
 /// Shows every event of a task until it has ended.
 async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<TalkOutcome, TalkError> {
-    let path = format!("/v1/tasks/{task_id}/stream");
+    let path = format!("/v1/tasks/{}/stream", encode(task_id));
     follow::follow(client, &path, after, |event| {
         show.event(event)?;
         Ok(show::ends_its_task(event))
@@ -205,7 +207,7 @@ async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Sho
 
 /// Shows how a task has ended.
 async fn ended(client: &Client, task_id: &str, show: &Show) -> Result<TalkOutcome, TalkError> {
-    let task: Task = client.read(&format!("/v1/tasks/{task_id}")).await?;
+    let task: Task = client.read(&format!("/v1/tasks/{}", encode(task_id))).await?;
     show.task(&task)?;
     Ok(if task.status == TaskStatus::Completed { TalkOutcome::Fine } else { TalkOutcome::Failed })
 }

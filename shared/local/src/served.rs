@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_http::percent;
 use dormouse_ports::{BusError, Event, EventBus, InvocationId};
 use reqwest::redirect::Policy;
 use serde_json::{Value, json};
@@ -37,7 +38,8 @@ impl ServedBus {
     /// # Errors
     /// If the process does not answer.
     pub async fn cancel(&self, id: &InvocationId, reason: Option<&str>) -> Result<(u16, Value), reqwest::Error> {
-        let url = format!("{}/invocations/{id}/cancel", self.address);
+        // Callers choose ids, which may look like the rest of an address.
+        let url = format!("{}/invocations/{}/cancel", self.address, percent::encode(id.as_str()));
         let answer = self.http.post(url).bearer_auth(&self.key).json(&json!({ "reason": reason })).send().await?;
         let status = answer.status().as_u16();
         Ok((status, answer.json().await?))

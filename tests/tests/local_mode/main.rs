@@ -201,6 +201,27 @@ async fn an_overdue_timer_fires_after_a_restart_and_once() {
     assert!(!dormouse.data().join("timers").exists(), "the store knows what falls due");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_invocation_that_is_named_is_canceled_and_none_whose_address_its_id_looks_like() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let begin = async |id: &str| {
+        let mut turn = expense();
+        turn["invocation_id"] = json!(id);
+        dormouse.turn("expense-approval", &turn).await
+    };
+    let other = begin("other").await;
+    for strange in ["a/../other", "other/cancel?", "other#b", "%6Fther"] {
+        let begun = begin(strange).await;
+        let canceled = dormouse.command(&["cancel", strange, "--json"]).output().expect("it runs");
+        let told: Value =
+            serde_json::from_slice(&canceled.stdout).unwrap_or_else(|_| panic!("{strange}: {canceled:?}"));
+        assert_eq!((&told["status"], &told["invocation_id"]), (&json!("canceled"), &json!(strange)), "{told}");
+        assert_eq!(dormouse.get(text(&begun, "status_url")).await["status"], "canceled", "{strange}");
+    }
+    assert_eq!(dormouse.get(text(&other, "status_url")).await["status"], "suspended", "nobody named it");
+}
+
 /// How many entries there are in a folder of the data folder, when it has settled.
 async fn files(data: &Path, of: &str) -> usize {
     let count = || std::fs::read_dir(data.join(of)).expect("a folder").count();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use dormouse_http::percent::encode;
 use dormouse_protocol::resource::Task;
 use dormouse_protocol::{Event, Map};
 use serde::Deserialize;
@@ -24,7 +25,7 @@ pub(super) async fn last_session(client: &Client, kept: &Path) -> Result<Option<
     if session.is_empty() {
         return Ok(None);
     }
-    match client.read::<Value>(&format!("/v1/sessions/{session}")).await {
+    match client.read::<Value>(&format!("/v1/sessions/{}", encode(session))).await {
         Ok(_) => Ok(Some(session.to_owned())),
         Err(error) if error.is_nowhere() => Ok(None),
         Err(error) => Err(error),
