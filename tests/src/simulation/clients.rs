@@ -37,6 +37,8 @@ pub(crate) struct Clients {
     pub(crate) kept: Vec<(String, String)>,
     /// What each idempotency key was answered with.
     pub(crate) answers: BTreeMap<String, Value>,
+    /// What each task was to hear that was accepted, by the key of its request.
+    pub(crate) submitted: BTreeMap<String, Option<String>>,
     /// The keys whose answer was acted upon.
     pub(crate) heard: BTreeSet<String>,
     /// The tasks that were accepted, and the graphs that do them.

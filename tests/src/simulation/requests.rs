@@ -29,14 +29,14 @@ pub(crate) enum ProtocolRequest {
     Say { key: String, session: String, words: String },
     /// Say something to a task that it did not ask for.
     Interrupt { key: String, task: String, words: String },
-    /// Go on with this; or where several are asked, this is what one of them says.
-    Answer { key: String, task: String, part: Option<&'static str>, payload: Map, fits: bool },
+    /// Go on with this; or where several are asked, this is what one of them says. What comes early was asked by nobody yet.
+    Answer { key: String, task: String, part: Option<&'static str>, payload: Map, fits: bool, early: bool },
     /// Do not.
     Cancel { key: String, task: String },
     /// How is it going?
     Look { task: String },
     /// What is none of one's business.
-    Spy { task: String },
+    Trespass { task: String, deed: Deed },
     /// Take nothing more.
     Close { key: String, session: String },
     /// Begin another session with the same past.
@@ -49,6 +49,18 @@ pub(crate) enum ProtocolRequest {
     Follow { session: String, behind: u64, times: u8 },
     /// All events behind one, so many times, one after the other.
     ReadAll { behind: Option<EventId>, times: u8 },
+}
+
+/// What somebody of another tenant tries with a task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deed {
+    Look,
+    Cancel,
+    Answer,
+}
+
+impl Deed {
+    pub(crate) const ALL: [Self; 3] = [Self::Look, Self::Cancel, Self::Answer];
 }
 
 impl fmt::Display for ProtocolRequest {
@@ -65,7 +77,7 @@ impl fmt::Display for ProtocolRequest {
             }
             Self::Cancel { key, task } => write!(f, "cancellation {key} of {task}"),
             Self::Look { task } => write!(f, "look at {task}"),
-            Self::Spy { task } => write!(f, "a stranger looks at {task}"),
+            Self::Trespass { task, deed } => write!(f, "a stranger tries {deed:?} with {task}"),
             Self::Close { key, session } => write!(f, "end {key} of {session}"),
             Self::Fork { key, session, .. } => write!(f, "fork {key} of {session}"),
             Self::Truncate { key, session, keep } => write!(f, "cut {key} of {session} behind {keep} messages"),
@@ -90,9 +102,11 @@ impl ProtocolRequest {
             | Self::Close { key, .. }
             | Self::Fork { key, .. }
             | Self::Truncate { key, .. } => Some(key),
-            Self::Look { .. } | Self::Spy { .. } | Self::Read { .. } | Self::Follow { .. } | Self::ReadAll { .. } => {
-                None
-            }
+            Self::Look { .. }
+            | Self::Trespass { .. }
+            | Self::Read { .. }
+            | Self::Follow { .. }
+            | Self::ReadAll { .. } => None,
         }
     }
 
@@ -101,7 +115,7 @@ impl ProtocolRequest {
         let (method, target, body) = self.parts();
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let mut request = request(method, &target, bytes);
-        let token = token(!matches!(self, Self::Spy { .. }));
+        let token = token(!matches!(self, Self::Trespass { .. }));
         let mut header = |name: &str, value: String| request.headers.push((name.to_ascii_lowercase(), value));
         header("authorization", format!("Bearer {}", token.reveal()));
         header(VERSION_HEADER, PROTOCOL_VERSION.to_owned());
@@ -141,8 +155,16 @@ impl ProtocolRequest {
                 let body = json!({ "kind": "input", "message": message });
                 ("POST", format!("tasks/{task}/messages"), body)
             }
-            Self::Cancel { task, .. } => ("POST", format!("tasks/{task}/cancel"), json!({ "reason": "not needed" })),
-            Self::Look { task } | Self::Spy { task } => ("GET", format!("tasks/{task}"), Value::Null),
+            Self::Cancel { task, .. } | Self::Trespass { task, deed: Deed::Cancel } => {
+                ("POST", format!("tasks/{task}/cancel"), json!({ "reason": "not needed" }))
+            }
+            Self::Look { task } | Self::Trespass { task, deed: Deed::Look } => {
+                ("GET", format!("tasks/{task}"), Value::Null)
+            }
+            Self::Trespass { task, deed: Deed::Answer } => {
+                let body = json!({ "kind": "input", "message": message("yes") });
+                ("POST", format!("tasks/{task}/messages"), body)
+            }
             Self::Close { session, .. } => ("POST", format!("sessions/{session}/close"), Value::Null),
             Self::Fork { session, .. } => ("POST", format!("sessions/{session}/fork"), json!({})),
             Self::Truncate { session, keep, .. } => {

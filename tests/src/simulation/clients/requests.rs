@@ -8,7 +8,7 @@ use dormouse_protocol::resource::Task;
 
 use super::Clients;
 use crate::simulation::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
-use crate::simulation::requests::ProtocolRequest;
+use crate::simulation::requests::{Deed, ProtocolRequest};
 use crate::simulation::workload::{Operation, answer, juror, misfit};
 
 /// Graphs that keep nothing in the session of their task.
@@ -56,11 +56,16 @@ impl Clients {
             };
             let key = self.key();
             let words = (graph == CHAT).then(|| said(&key, chance));
-            let submit = ProtocolRequest::Submit { key, session: session(), graph, words };
             let due = now + Duration::from_millis(chance.u64(0..4_000));
-            // Some ask twice at once, to be sure.
-            for _ in 0..if chance.u8(..3) == 0 { 2 } else { 1 } {
-                self.ask(due, submit.clone());
+            // Some ask twice at once, to be sure; others think better of it and take the same key again.
+            let times = chance.u8(..3);
+            let other = words.as_ref().filter(|_| times == 1).map(|words| format!("{words}, or rather not"));
+            let submit = |words: Option<String>| {
+                let (key, session) = (key.clone(), session());
+                ProtocolRequest::Submit { key, session, graph, words }
+            };
+            for words in std::iter::repeat_n(words, if times == 0 { 2 } else { 1 }).chain(other.map(Some)) {
+                self.ask(due, submit(words));
             }
         }
         for _ in 0..chance.u8(..3) {
@@ -109,7 +114,18 @@ impl Clients {
                 let words = said(&key, chance);
                 self.ask(later(now, chance), ProtocolRequest::Interrupt { key, task: task(), words });
             }
-            5 => self.ask(later(now, chance), ProtocolRequest::Spy { task: task() }),
+            5 => {
+                let deed = Deed::ALL[chance.usize(..Deed::ALL.len())];
+                self.ask(later(now, chance), ProtocolRequest::Trespass { task: task(), deed });
+            }
+            6 if HAVE_ONE_PAUSE.contains(&graph) => {
+                // It may come before the task asks.
+                let key = self.key();
+                let payload = self.answer(graph);
+                let due = now + Duration::from_millis(chance.u64(0..3_000));
+                let (task, part) = (task(), None);
+                self.ask(due, ProtocolRequest::Answer { key, task, part, payload, fits: true, early: true });
+            }
             _ => {}
         }
         if graph == JURY {
@@ -165,7 +181,8 @@ impl Clients {
                 }
                 _ => {
                     let key = self.key();
-                    self.ask(soon, ProtocolRequest::Answer { key, task: id.to_owned(), part: None, payload, fits });
+                    let (task, part) = (id.to_owned(), None);
+                    self.ask(soon, ProtocolRequest::Answer { key, task, part, payload, fits, early: false });
                 }
             }
         }
@@ -178,10 +195,8 @@ impl Clients {
                 let key = self.key();
                 let payload = self.vote_of_one(chance.u8(..6) == 0);
                 let due = soon + Duration::from_millis(chance.u64(0..2_000));
-                self.ask(
-                    due,
-                    ProtocolRequest::Answer { key, task: task.to_owned(), part: Some(part), payload, fits: true },
-                );
+                let (task, part) = (task.to_owned(), Some(part));
+                self.ask(due, ProtocolRequest::Answer { key, task, part, payload, fits: true, early: false });
             }
         }
     }
@@ -191,6 +206,15 @@ impl Clients {
         for generation in 1..=2 {
             self.sent_to.entry((task.into(), generation)).or_default().push(payload.clone());
         }
+    }
+
+    /// True if somebody asks for something else than `words` by `key`.
+    pub(crate) fn says_otherwise(&self, key: &str, words: Option<&str>) -> bool {
+        let asks = |operation: &Operation| {
+            matches!(operation, Operation::ProtocolRequest(ProtocolRequest::Submit { key: of, words: said, .. })
+                if of == key && said.as_deref() != words)
+        };
+        self.jobs.iter().any(|job| asks(&job.operation))
     }
 
     /// Somebody reads on, if they want to so many times more.

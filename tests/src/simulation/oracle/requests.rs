@@ -62,7 +62,11 @@ impl Oracle<'_> {
                 }
                 published.session(id).is_some()
             }
-            ProtocolRequest::Submit { graph, .. } => {
+            ProtocolRequest::Submit { key, graph, words, .. } => {
+                let said = clients.submitted.entry(key.clone()).or_insert_with(|| words.clone());
+                if *said != *words {
+                    return Err(format!("{ask} says {words:?}, and was done for who said {said:?} by that key"));
+                }
                 if first {
                     clients.watch(id, graph, now, self.chance);
                 }
@@ -83,7 +87,7 @@ impl Oracle<'_> {
                     && published.task(task).is_some_and(|task| task.status == TaskStatus::Canceled)
             }
             ProtocolRequest::Look { task } => return self.was_so(task, body),
-            ProtocolRequest::Spy { .. } => false,
+            ProtocolRequest::Trespass { .. } => false,
             ProtocolRequest::Close { session, .. } => published.session(session).is_some_and(is_closed),
             ProtocolRequest::Truncate { session, .. } => body["session_id"] == session.as_str(),
             ProtocolRequest::Read { session, behind, times } => {
@@ -121,7 +125,10 @@ impl Oracle<'_> {
         let published = &self.history.published;
         let has_ended = |task: &str| published.task(task).is_some_and(|task| task.status.is_terminal());
         match (ask, code) {
-            (ProtocolRequest::Spy { .. }, _) => code == "resource_not_found",
+            (ProtocolRequest::Trespass { .. }, _) => code == "resource_not_found",
+            (ProtocolRequest::Submit { key, words, .. }, "idempotency_key_reused") => {
+                self.clients.says_otherwise(key, words.as_deref())
+            }
             (
                 ProtocolRequest::Submit { session, .. }
                 | ProtocolRequest::Say { session, .. }
@@ -136,6 +143,7 @@ impl Oracle<'_> {
                 ProtocolRequest::Interrupt { task, .. } | ProtocolRequest::Answer { task, .. },
                 "invalid_state_transition",
             ) => has_ended(task),
+            (ProtocolRequest::Answer { early: true, .. }, "conflict") => true,
             (ProtocolRequest::Answer { task, part, .. }, "conflict") => {
                 self.has_moved(task) || part.is_some_and(|part| self.has_answered(task, part))
             }
