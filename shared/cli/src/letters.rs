@@ -32,7 +32,7 @@ const SHORTEST: usize = 4;
     fail as it did: such a letter is handed back by its id, or with --also-useless.\n\
     JSON: {\"letters\": [{\"id\", \"queue\", \"function\", \"about\", \"error\", \"reason\", \"attempts\", \"put_aside_at\", \
     \"looks\", \"age_seconds\", \"advice\", \"event\"}], \"more\"}; with --redrive or --drop {\"redriven\" or \"dropped\": [id], \
-    \"left\": [{\"id\", \"why\"}]}, with --all also \"left_out\": [{\"id\", \"why\"}]\n\
+    \"left\": [{\"id\", \"why\"}]}, with --all also \"left_out\": [{\"id\", \"why\"}] and \"more\"\n\
     Credentials and region come from the environment. It needs sqs:GetQueueUrl, ReceiveMessage and \
     ChangeMessageVisibility; to hand back also sqs:DeleteMessage, lambda:InvokeFunction and events:PutEvents.\n\
     Exit code 1: not all were handed back. Exit code 4: there is no such letter."
@@ -69,6 +69,8 @@ pub(crate) enum LettersError {
     WhichLetter,
     #[error("there is no letter {0}; `dormouse letters` lists them")]
     NoLetter(String),
+    #[error("letter {0} is not among the {MOST} of each queue that are looked at: hand these back or drop them first")]
+    NotAmong(String),
     #[error("`{0}` is the beginning of several letters, or too short for one: give more of it")]
     Ambiguous(String),
     #[error("letters that stay where they were: {0}")]
@@ -83,7 +85,9 @@ impl LettersError {
         match self {
             Self::WhichLetter => ExitCode::from(2),
             Self::NoLetter(_) => ExitCode::from(4),
-            Self::Target(_) | Self::Post(_) | Self::Ambiguous(_) | Self::Left(_) | Self::Io(_) => ExitCode::FAILURE,
+            Self::Target(_) | Self::Post(_) | Self::NotAmong(_) | Self::Ambiguous(_) | Self::Left(_) | Self::Io(_) => {
+                ExitCode::FAILURE
+            }
         }
     }
 }
@@ -126,22 +130,25 @@ async fn obey(
     let done = match order {
         LettersAction::Look => look(&found, stack, printer, as_json),
         LettersAction::RedriveAll { also_useless } => {
-            report(printer, "redriven", redrive_all(post, &found.letters, *also_useless).await)
+            report(printer, "redriven", redrive_all(post, &found, *also_useless).await)
         }
-        LettersAction::Redrive(id) => match named(&found.letters, id) {
+        LettersAction::Redrive(id) => match named(&found, id) {
             Ok(letter) => report(printer, "redriven", redrive(post, &[letter]).await),
             Err(error) => Err(error),
         },
-        LettersAction::Drop(id) => match named(&found.letters, id) {
-            Ok(letter) => {
-                post.remove(letter.queue, &letter.message).await?;
-                report(printer, "dropped", Handled { done: vec![letter.message.id.clone()], ..Handled::default() })
-            }
+        LettersAction::Drop(id) => match named(&found, id) {
+            Ok(letter) => dropped(post, letter, printer).await,
             Err(error) => Err(error),
         },
     };
-    release(post, &found.letters).await?;
-    done
+    // What was not done is told before what it left hidden for two minutes.
+    let released = release(post, &found.letters).await;
+    done.and(released.map_err(LettersError::from))
+}
+
+async fn dropped(post: &dyn Post, letter: &DeadLetter, printer: &Printer) -> Result<(), LettersError> {
+    post.remove(letter.queue, &letter.message).await?;
+    report(printer, "dropped", Handled { done: vec![letter.message.id.clone()], ..Handled::default() })
 }
 
 /// Letters of both queues, the oldest first.
@@ -185,13 +192,15 @@ async fn release(post: &dyn Post, letters: &[DeadLetter]) -> Result<(), PostErro
 }
 
 /// The letter with the id `typed`, or the only one with an id that begins so.
-fn named<'l>(letters: &'l [DeadLetter], typed: &str) -> Result<&'l DeadLetter, LettersError> {
+fn named<'l>(found: &'l FoundLetters, typed: &str) -> Result<&'l DeadLetter, LettersError> {
+    let FoundLetters { letters, more } = found;
     if let Some(whole) = letters.iter().find(|letter| letter.message.id == typed) {
         return Ok(whole);
     }
     let mut found = letters.iter().filter(|letter| letter.message.id.starts_with(typed));
     match (found.next(), found.next()) {
         (Some(only), None) if typed.len() >= SHORTEST => Ok(only),
+        (None, _) if *more => Err(LettersError::NotAmong(typed.to_owned())),
         (None, _) => Err(LettersError::NoLetter(typed.to_owned())),
         (Some(_), _) => Err(LettersError::Ambiguous(typed.to_owned())),
     }
@@ -250,6 +259,8 @@ struct Handled {
     left: Vec<(String, String)>,
     /// Those that were not tried, where letters were not named.
     left_out: Option<Vec<(String, String)>>,
+    /// True if there are others, which were not looked at.
+    more: bool,
 }
 
 impl Handled {
@@ -261,16 +272,17 @@ impl Handled {
         let mut fields = json!({ what: self.done, "left": told(self.left) });
         if let Some(left_out) = self.left_out {
             fields["left_out"] = told(left_out).into();
+            fields["more"] = self.more.into();
         }
         fields
     }
 }
 
 /// Hands back those of which something comes, or all.
-async fn redrive_all(post: &dyn Post, letters: &[DeadLetter], also_useless: bool) -> Handled {
-    let (useless, useful): (Vec<_>, Vec<_>) = letters.iter().partition(|one| one.is_useless() && !also_useless);
+async fn redrive_all(post: &dyn Post, found: &FoundLetters, also_useless: bool) -> Handled {
+    let (useless, useful): (Vec<_>, Vec<_>) = found.letters.iter().partition(|one| one.is_useless() && !also_useless);
     let left_out = useless.into_iter().map(|letter| (letter.message.id.clone(), letter.advice())).collect();
-    Handled { left_out: Some(left_out), ..redrive(post, &useful).await }
+    Handled { left_out: Some(left_out), more: found.more, ..redrive(post, &useful).await }
 }
 
 /// Hands letters back, each before it is removed: what happens in between happens again, which no invocation minds.

@@ -122,7 +122,7 @@ async fn what_nothing_comes_of_goes_back_only_where_it_is_asked_for() {
     let post = full();
     told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
     let found = collect(&post).await.expect("letters");
-    let shown = redrive_all(&post, &found.letters, false).await.into_json("redriven");
+    let shown = redrive_all(&post, &found, false).await.into_json("redriven");
     let left_out = shown["left_out"].as_array().expect("letters");
     let [unreadable, sweep] = left_out.as_slice() else { panic!("{shown}") };
     assert_eq!((&unreadable["id"], &sweep["id"]), (&json!("aaaa-2"), &json!("eeee-1")), "{shown}");
@@ -137,6 +137,18 @@ async fn what_nothing_comes_of_goes_back_only_where_it_is_asked_for() {
     assert_eq!(post.seen(), ["aaaa-2"]);
     let sweep = (Taker::Sweep, json!({ "dormouse_sweep": "everything" }));
     assert!(post.calls.lock().expect("a lock").contains(&sweep));
+}
+
+#[tokio::test]
+async fn that_there_are_more_letters_than_are_looked_at_is_told() {
+    let letter = |at: usize| failed(&format!("{at:04}-x"), "wakeup", &wakeup(), "store_unavailable");
+    let post = FakePost::holding((0..=MOST).map(|at| (Queue::Failed, letter(at))).collect());
+    let beyond = told(LettersAction::Drop("1000-x".to_owned()), &post).await.expect_err("it was not looked at");
+    assert!(matches!(beyond, LettersError::NotAmong(_)), "{beyond}");
+    assert_eq!(post.seen().len(), MOST + 1, "all are shown again");
+    let found = collect(&post).await.expect("letters");
+    let shown = redrive_all(&post, &found, false).await.into_json("redriven");
+    assert_eq!((&shown["more"], post.seen()), (&json!(true), vec!["1000-x".to_owned()]));
 }
 
 #[tokio::test]
