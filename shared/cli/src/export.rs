@@ -1,8 +1,8 @@
 //! A session, written whole.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base64::Engine;
@@ -93,12 +93,15 @@ async fn add_content(client: &Client, artifact: &mut Value) -> Result<(), TalkEr
 struct ExportLines {
     out: Box<dyn Write>,
     place: Option<PathBuf>,
+    /// The file that takes the place when it is whole: an export that breaks off leaves what was there.
+    unfinished: Option<PathBuf>,
     count: usize,
 }
 
 impl ExportLines {
     fn to(place: Option<PathBuf>) -> Result<Self, SessionExportError> {
-        let out: Box<dyn Write> = match &place {
+        let unfinished = place.as_deref().filter(|path| is_replaced(path)).map(beside);
+        let out: Box<dyn Write> = match unfinished.as_ref().or(place.as_ref()) {
             Some(path) => {
                 let file = File::create(path);
                 let file = file.map_err(|error| SessionExportError::File { place: path.clone(), error })?;
@@ -106,7 +109,7 @@ impl ExportLines {
             }
             None => Box::new(io::stdout()),
         };
-        Ok(Self { out, place, count: 0 })
+        Ok(Self { out, place, unfinished, count: 0 })
     }
 
     fn write(&mut self, element: &Value) -> io::Result<()> {
@@ -117,8 +120,60 @@ impl ExportLines {
     fn end(mut self, session: &str) -> Result<(), SessionExportError> {
         self.out.flush()?;
         if let Some(place) = &self.place {
+            if let Some(unfinished) = self.unfinished.take() {
+                let moved = fs::rename(&unfinished, place);
+                moved.map_err(|error| SessionExportError::File { place: place.clone(), error })?;
+            }
             writeln!(io::stdout(), "{session}: {} lines are in {}", self.count, place.display())?;
         }
         Ok(())
+    }
+}
+
+impl Drop for ExportLines {
+    fn drop(&mut self) {
+        if let Some(unfinished) = &self.unfinished {
+            // Where it cannot be removed, the next export writes it anew.
+            let _ = fs::remove_file(unfinished);
+        }
+    }
+}
+
+/// True if what is at `path` is a file, or nothing yet: a pipe or a device is written as it is.
+fn is_replaced(path: &Path) -> bool {
+    fs::symlink_metadata(path).map_or(true, |there| there.is_file())
+}
+
+/// The file beside `path` that is written first.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_export_that_breaks_off_leaves_the_one_before_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("session.jsonl");
+        let names = || fs::read_dir(folder.path()).expect("a folder").count();
+        let begun = |words: &str| {
+            let mut lines = ExportLines::to(Some(place.clone())).expect("a file");
+            lines.write(&json!({ "words": words })).expect("a line");
+            lines
+        };
+        begun("first").end("session_1").expect("it is whole");
+        let first = fs::read_to_string(&place).expect("a file");
+        assert_eq!((first.as_str(), names()), ("{\"words\":\"first\"}\n", 1));
+        drop(begun("broken off"));
+        assert_eq!((fs::read_to_string(&place).expect("a file"), names()), (first, 1));
+        begun("second").end("session_1").expect("it is whole");
+        assert!(fs::read_to_string(&place).expect("a file").contains("second"));
+        assert!(!is_replaced(folder.path()) && is_replaced(&folder.path().join("new")));
     }
 }
