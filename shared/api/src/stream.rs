@@ -5,10 +5,10 @@
 //! less and less often; an [`AppendNotifier`], which commits of the same process notify, makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
-//! ended ([`StreamLimits::linger`]). Streams of all sessions of a tenant read together once they have what came before
-//! (`tail.rs`). A stream ends between two events, so the client has a cursor for every event that it
-//! has, and comes back with it. Nothing is made that no client takes: a client that reads slowly slows down its own
-//! reads of the store only.
+//! ended ([`StreamLimits::linger`]). Streams of one session, and those of all sessions of a tenant, read together once they
+//! have what came before (`tail.rs`): many of them ask the store as often as one. A stream ends between two events, so the
+//! client has a cursor for every event that it has, and comes back with it. Nothing is made that no client takes: a client
+//! that reads slowly slows down its own reads of the store only.
 //!
 //! A client that asks for it (`deltas=true`) is also shown the text of answers while it comes from a model ([`LiveText`]),
 //! where the run and the stream are in one process.
@@ -140,7 +140,7 @@ struct StreamShared {
     live: LiveText,
     limits: StreamLimits,
     limiter: Arc<StreamLimiter>,
-    /// What streams of all sessions share; none where each ends as soon as it has told something.
+    /// What streams of one session, and those of all sessions, share; none where each ends as soon as it has told something.
     tails: Option<Arc<Tails>>,
     /// Counts the streams of a tenant over all processes, where somebody does.
     seats: Option<StreamSeats>,

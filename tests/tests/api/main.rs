@@ -11,6 +11,7 @@ mod deletion;
 mod durable;
 mod events;
 mod extended;
+mod followers;
 mod forks;
 mod idempotency;
 mod identity;

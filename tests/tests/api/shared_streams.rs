@@ -32,7 +32,7 @@ pub(crate) struct Counting {
     /// Number of entries of streams that were read.
     entries: AtomicUsize,
     /// Number of parts of feeds that are given, once they were read.
-    gives: AtomicUsize,
+    pub(crate) gives: AtomicUsize,
     /// Seconds after which an append is complete, as it is in a store whose writers are elsewhere; at once without any.
     completes: AtomicU32,
 }
@@ -118,16 +118,16 @@ impl Records for Counting {
     }
 }
 
-struct Scene {
-    world: Arc<World>,
+pub(crate) struct Scene {
+    pub(crate) world: Arc<World>,
     streams: Streams,
-    counting: Arc<Counting>,
+    pub(crate) counting: Arc<Counting>,
 }
 
-type Stream = BoxStream<'static, StreamItem>;
+pub(crate) type Stream = BoxStream<'static, StreamItem>;
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let store = Arc::new(MemoryStore::default());
         let counting = Arc::new(Counting::of(store.clone()));
         let world = World::on(store.clone(), counting.clone(), Some(store));
@@ -137,11 +137,11 @@ impl Scene {
         Self { world, streams, counting }
     }
 
-    async fn open(&self, actor: Actor, query: &str) -> Stream {
+    pub(crate) async fn open(&self, actor: Actor, query: &str) -> Stream {
         self.try_open(&self.streams, actor, query).await.unwrap()
     }
 
-    async fn try_open(&self, streams: &Streams, actor: Actor, query: &str) -> Result<Stream, ProtocolError> {
+    pub(crate) async fn try_open(&self, streams: &Streams, actor: Actor, query: &str) -> Result<Stream, ProtocolError> {
         let found = Operation::find("GET", "/v1/events/stream").unwrap();
         let call = Call {
             operation: found.operation,
@@ -160,16 +160,21 @@ impl Scene {
     }
 
     /// A message to `session`, as a client appends it.
-    async fn say(&self, session: &str) {
+    pub(crate) async fn say(&self, session: &str) {
         let message = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}});
         self.world.post(&format!("{session}/messages"), message).await;
     }
 
-    async fn all(&self) -> Vec<String> {
+    pub(crate) async fn all(&self) -> Vec<String> {
+        self.listed("/v1/events").await
+    }
+
+    /// The ids of all events that are listed at `path`.
+    pub(crate) async fn listed(&self, path: &str) -> Vec<String> {
         let mut all = Vec::new();
         let mut after = String::new();
         loop {
-            let page = self.world.get(&format!("/v1/events?limit=100{after}")).await;
+            let page = self.world.get(&format!("{path}?limit=100{after}")).await;
             all.extend(ids(&page));
             let Some(next) = page["page"]["next_cursor"].as_str() else { return all };
             after = format!("&after_event_id={next}");
@@ -178,7 +183,7 @@ impl Scene {
 }
 
 /// What `stream` tells by itself, without time passing.
-fn told(stream: &mut Stream) -> Vec<String> {
+pub(crate) fn told(stream: &mut Stream) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(item) = stream.next().now_or_never() {
         match item.expect("it goes on") {
@@ -191,7 +196,7 @@ fn told(stream: &mut Stream) -> Vec<String> {
 }
 
 /// Lets `streams` find out that they have everything, as they do when nothing happens for a while.
-fn settle(scene: &Scene, streams: &mut [Stream]) {
+pub(crate) fn settle(scene: &Scene, streams: &mut [Stream]) {
     for _ in 0..4 {
         scene.world.clock.advance(Duration::from_secs(2));
         streams.iter_mut().for_each(|stream| assert_eq!(told(stream), Vec::<String>::new()));

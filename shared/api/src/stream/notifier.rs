@@ -31,10 +31,9 @@ impl AppendNotifier {
     pub fn notify(&self, name: &str) {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hears = |listener: &AppendListener| listener.name == name;
-        let (woken, others) = std::mem::take(&mut *listeners).into_iter().partition(hears);
+        let (woken, others): (Vec<_>, Vec<_>) = std::mem::take(&mut *listeners).into_iter().partition(hears);
         *listeners = others;
-        drop(listeners);
-        let woken: Vec<AppendListener> = woken;
+        // All are told before one of them can listen anew: what several share is not known to one and unknown to the other.
         for listener in woken {
             // The stream is gone: then there is none to wake.
             let _ = listener.sender.send(());

@@ -9,7 +9,6 @@ use super::limiter::StreamPermit;
 use super::live::LiveListener;
 use super::seated::TakenSeat;
 use super::source::{Batch, EventSource};
-use super::tail::Freshness;
 use super::{AppendSignal, StreamItem, StreamShared, TextDelta};
 
 /// Details of the request for a stream.
@@ -35,9 +34,12 @@ pub(super) struct StreamReading {
     held: Option<Batch>,
     /// Notifies of what is appended behind the last look, where that found nothing.
     appended: Option<AppendSignal>,
+    /// The same, once the pause behind that look is over: it has not notified so far.
+    listening: Option<AppendSignal>,
+    /// When the read began that the last look saw.
     looked_at: Duration,
-    /// True if it was told of an append since.
-    was_told: bool,
+    /// True if the next look has to see a newer one.
+    newer: bool,
     /// Given back with the stream.
     _permit: (StreamPermit, Option<TakenSeat>),
     /// By which id its request goes in the log.
@@ -53,6 +55,13 @@ pub(super) struct StreamReading {
     ends_at: Duration,
     pause: Duration,
     over: bool,
+}
+
+/// What ends the wait of a stream.
+enum WokenBy {
+    Append,
+    Text,
+    Time,
 }
 
 impl StreamReading {
@@ -73,8 +82,9 @@ impl StreamReading {
             live,
             held: None,
             appended: None,
+            listening: None,
             looked_at: now,
-            was_told: false,
+            newer: false,
             _permit: permit,
             request_id,
             cursor,
@@ -108,23 +118,20 @@ impl StreamReading {
     /// What has been appended, behind the text that came before that.
     async fn look(&mut self) -> Option<StreamItem> {
         // Listens before it looks, so that what is appended in between completes the signal.
-        let appended = self.shared.notifier.listen(&self.source.name());
-        self.looked_at = self.shared.clock.monotonic();
+        let listening = self.listening.take();
+        let appended = listening.unwrap_or_else(|| self.shared.notifier.listen(&self.source.name()));
+        let now = self.shared.clock.monotonic();
         let looked = match self.held.take() {
             Some(batch) => Ok(batch),
-            None => {
-                let fresh = match std::mem::take(&mut self.was_told) {
-                    true => Freshness::FromNow,
-                    false => Freshness::Within(self.pause),
-                };
-                self.source.look(self.shared.limits.page, fresh).await
-            }
+            None => self.source.look(self.shared.limits.page, std::mem::take(&mut self.newer)).await,
         };
         let batch = match looked {
             Ok(batch) if batch.events.is_empty() && batch.more => return None,
             Ok(batch) => batch,
             Err(error) => return Some(self.fail(error)),
         };
+        // It looks again when a stream that is alone would, whoever made the read.
+        self.looked_at = batch.began.unwrap_or(now);
         let pieces = self.pieces();
         if !pieces.is_empty() {
             self.held = Some(batch).filter(|batch| !batch.events.is_empty());
@@ -153,6 +160,7 @@ impl StreamReading {
             return None;
         }
         self.begun = true;
+        self.newer = true;
         self.pause = limits.poll_soonest;
         let mut taken = 0;
         let mut is_enough = false;
@@ -185,7 +193,7 @@ impl StreamReading {
     }
 
     /// Waits until it is worth to look again; text that comes meanwhile, or a heartbeat if one is due.
-    async fn wait(&mut self, appended: AppendSignal) -> Option<StreamItem> {
+    async fn wait(&mut self, mut appended: AppendSignal) -> Option<StreamItem> {
         if self.over {
             return None;
         }
@@ -203,19 +211,25 @@ impl StreamReading {
                 None => pending().await,
             }
         });
-        let happens = select(appended, text);
-        match select(happens, clock.sleep(until.saturating_sub(now))).await {
-            Either::Left((Either::Left(_), _)) => {
-                self.pause = limits.poll_soonest;
-                self.was_told = true;
-            }
-            Either::Left((Either::Right((_, appended)), _)) => {
+        let happens = select(&mut appended, text);
+        let woken = match select(happens, clock.sleep(until.saturating_sub(now))).await {
+            Either::Left((Either::Left(_), _)) => WokenBy::Append,
+            Either::Left((Either::Right(_), _)) => WokenBy::Text,
+            Either::Right(_) => WokenBy::Time,
+        };
+        match woken {
+            WokenBy::Append => self.pause = limits.poll_soonest,
+            WokenBy::Text => {
                 // Nothing was appended: the store is not asked for the sake of a word.
                 self.appended = Some(appended);
                 let pieces = self.pieces();
                 return (!pieces.is_empty()).then_some(StreamItem::Text(pieces));
             }
-            Either::Right(_) => self.pause = (self.pause * 2).min(limits.poll_latest),
+            WokenBy::Time => {
+                self.pause = (self.pause * 2).min(limits.poll_latest);
+                self.listening = Some(appended);
+                self.newer = true;
+            }
         }
         let due = self.begun && self.shared.clock.monotonic() >= silent_until;
         due.then_some(StreamItem::Heartbeat)

@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_ports::{Records, StoreError};
 use dormouse_protocol::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
@@ -11,7 +12,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::tail::{FeedTail, Freshness, TailEnd, Tails};
+use super::tail::{TailEnd, TailPlace, Tails};
 use crate::events::passes;
 use crate::transcript::readable;
 use crate::{Call, CallAnswer, Operations, feed};
@@ -29,6 +30,9 @@ pub(super) enum EventSource {
         had_ended: bool,
         /// The position of the last event that was looked at.
         seen: u64,
+        tails: Option<Arc<Tails>>,
+        /// The end that it shares with others, once it has all that came before.
+        shared: Option<TailPlace>,
     },
     /// All sessions that the caller sees: ranges of all events, one after the other, and then what comes.
     All(Box<AllEvents>),
@@ -60,8 +64,7 @@ enum BeganBehind {
 
 /// The place of a stream in an end that it shares.
 struct SharedEnd {
-    tail: Arc<FeedTail>,
-    seen: u64,
+    place: TailPlace,
     /// Events behind that place that the stream has told already.
     told: HashSet<EventId>,
 }
@@ -72,6 +75,8 @@ pub(super) struct Batch {
     pub(super) events: Vec<Event>,
     /// True if there may be more already.
     pub(super) more: bool,
+    /// When the read began that shows it, where that is another's; monotonic.
+    pub(super) began: Option<Duration>,
 }
 
 impl EventSource {
@@ -125,8 +130,9 @@ impl EventSource {
         };
         // The paths of the others name all that they are about.
         let filters = if call.operation == Operation::StreamEvents { filters } else { Filters::default() };
-        let records = records.clone();
-        Ok(seen.map(|seen| Self::Session { records, session_id, task_id, filters, had_ended, seen }))
+        let (records, tails) = (records.clone(), tails.cloned());
+        let shared = None;
+        Ok(seen.map(|seen| Self::Session { records, session_id, task_id, filters, had_ended, seen, tails, shared }))
     }
 
     /// The stream or feed with the appends that concern it.
@@ -156,31 +162,47 @@ impl EventSource {
         matches!(self, Self::Session { had_ended: true, .. })
     }
 
-    /// The next events, at most about `limit`, as they are at a moment that is as `fresh` as this.
-    pub(super) async fn look(&mut self, limit: usize, fresh: Freshness) -> Result<Batch, ProtocolError> {
+    /// The next events, at most about `limit`. With `newer` another's read will do only if it shows more than the last look
+    /// did.
+    pub(super) async fn look(&mut self, limit: usize, newer: bool) -> Result<Batch, ProtocolError> {
         match self {
-            Self::Session { records, session_id, task_id, filters, seen, .. } => {
+            Self::Session { records, session_id, task_id, filters, seen, tails, shared, .. } => {
+                let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
+                let wanted = |event: &Event| concerns(event) && passes(filters, event);
+                if let Some(place) = shared {
+                    match place.look(limit, newer).await {
+                        Ok(found) => {
+                            *seen = place.seen();
+                            let events =
+                                found.events.into_iter().filter_map(|(_, event)| event).filter(wanted).collect();
+                            return Ok(Batch { events, more: found.more, began: Some(found.began) });
+                        }
+                        Err(TailEnd::Store(error)) => return Err(unavailable(&error)),
+                        Err(TailEnd::Elsewhere) => *shared = None,
+                    }
+                }
                 let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
                 let more = entries.len() >= limit;
                 *seen = entries.last().map_or(*seen, |entry| entry.position);
+                if !more {
+                    *shared = tails.as_ref().map(|tails| tails.in_session(records, session_id, *seen));
+                }
                 let place = |position| EventId::at(session_id, position);
                 let events = entries.into_iter().filter_map(|entry| readable(&place(entry.position), entry.entry));
-                let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
-                let wanted = |event: &Event| concerns(event) && passes(filters, event);
-                Ok(Batch { events: events.filter(wanted).collect(), more })
+                Ok(Batch { events: events.filter(wanted).collect(), more, began: None })
             }
-            Self::All(all) => all.look(limit, fresh).await,
+            Self::All(all) => all.look(limit, newer).await,
         }
     }
 }
 
 impl AllEvents {
-    async fn look(&mut self, limit: usize, fresh: Freshness) -> Result<Batch, ProtocolError> {
+    async fn look(&mut self, limit: usize, newer: bool) -> Result<Batch, ProtocolError> {
         if let Some(shared) = &mut self.shared {
-            match shared.tail.behind(shared.seen, limit, fresh).await {
-                Ok((found, upto, more)) => {
-                    shared.seen = upto;
-                    return Ok(Batch { events: self.wanted(found), more });
+            match shared.place.look(limit, newer).await {
+                Ok(found) => {
+                    let (more, began) = (found.more, Some(found.began));
+                    return Ok(Batch { events: self.wanted(found.events), more, began });
                 }
                 Err(TailEnd::Store(error)) => return Err(unavailable(&error)),
                 Err(TailEnd::Elsewhere) => (self.shared, self.is_near) = (None, false),
@@ -192,14 +214,11 @@ impl AllEvents {
         };
         // What is complete before this range is read stands before that place, and so in no later part of the shared end.
         let joined = match tails {
-            Some(tails) => {
-                let tail = tails.of(&self.records, &self.call.actor);
-                match tail.end().await {
-                    Ok(seen) => Some((tail, seen)),
-                    Err(TailEnd::Elsewhere) => None,
-                    Err(TailEnd::Store(error)) => return Err(unavailable(&error)),
-                }
-            }
+            Some(tails) => match tails.end_of_feed(&self.records, &self.call.actor).await {
+                Ok(place) => Some(place),
+                Err(TailEnd::Elsewhere) => None,
+                Err(TailEnd::Store(error)) => return Err(unavailable(&error)),
+            },
             None => None,
         };
         let call = Call { query: range(&self.filters, self.after.as_deref(), limit)?, ..self.call.clone() };
@@ -207,11 +226,11 @@ impl AllEvents {
         let last = page.data.last().map(|event| event.envelope.id.as_str().to_owned());
         self.after = page.page.next_cursor.or(last).or_else(|| self.after.take());
         self.is_near = !page.page.has_more;
-        self.shared = joined.filter(|_| self.is_near).map(|(tail, seen)| {
+        self.shared = joined.filter(|_| self.is_near).map(|place| {
             let told = page.data.iter().map(|event| event.envelope.id.clone()).collect();
-            SharedEnd { tail, seen, told }
+            SharedEnd { place, told }
         });
-        Ok(Batch { events: page.data, more: page.page.has_more })
+        Ok(Batch { events: page.data, more: page.page.has_more, began: None })
     }
 
     /// True if a shared end that is read from now on has what the stream began behind before its place. What came last is not
