@@ -175,24 +175,25 @@ pub(crate) fn joined(heard: &[Said]) -> impl Iterator<Item = &Value> {
     heard.iter().filter_map(|said| said.update.get(MESSAGES)?.as_array()).flatten()
 }
 
-/// The outermost state of the run of `commit`, where that writes one.
-fn state_of(commit: &Commit) -> Option<&Map> {
+/// The messages in the outermost state of the run of `commit`, where that writes one.
+fn messages_of(commit: &Commit) -> Option<&Vec<Value>> {
     let (InvocationWrite::Suspend { paused, .. }
     | InvocationWrite::Progress { paused, .. }
     | InvocationWrite::Complete { paused, .. }) = commit.invocation.as_ref()?
     else {
         return None;
     };
-    Some(match &commit.invocation {
-        Some(InvocationWrite::Complete { state, .. }) => state,
-        Some(_) | None => paused.outermost_state(),
-    })
+    let messages = match &commit.invocation {
+        Some(InvocationWrite::Complete { state, .. }) => state.get(MESSAGES),
+        Some(_) | None => paused.outermost_field(MESSAGES),
+    };
+    messages?.as_array()
 }
 
 /// Number of messages that the run of `commit` has in its conversation, without what it has heard there.
 fn length_unheard(commit: &Commit) -> Option<usize> {
-    let messages = state_of(commit)?.get(MESSAGES)?.as_array()?.len();
-    Some(messages.saturating_sub(joined(&commit.journal.hearing.heard).count()))
+    let messages = messages_of(commit)?;
+    Some(messages.len().saturating_sub(joined(&commit.journal.hearing.heard).count()))
 }
 
 /// The entry of what the run of `commit` has heard in its midst, with the messages for replays where they are not too long;

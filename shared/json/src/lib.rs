@@ -32,7 +32,7 @@ pub use distinct::read_distinct;
 pub use form::{misfit, optional_defaults};
 pub use length::length;
 pub use made::Made;
-pub use measure::{measure, measure_object, most_bytes};
+pub use measure::{fields_of, measure, measure_fields, measure_object, most_bytes};
 pub use references::check_references;
 pub use scan::scan;
 #[cfg(feature = "schema")]

@@ -15,14 +15,32 @@ pub fn measure(value: &Value, bounds: Bounds) -> Result<(), Excess> {
 /// # Errors
 /// The [`Excess`].
 pub fn measure_object(object: &Map, bounds: Bounds) -> Result<(), Excess> {
-    let mut count = SizeCount { bounds, values: 0 };
-    count.one()?;
-    count.fields(object, 1)
+    measure_fields(fields_of(object), bounds)
 }
 
-/// Bytes that `object` has as JSON at most, by the lengths of its texts alone: what they hold is not looked at.
-pub fn most_bytes(object: &Map) -> usize {
-    fields(object)
+/// The same for an object of these `fields`.
+///
+/// # Errors
+/// The [`Excess`].
+pub fn measure_fields<'f>(
+    fields: impl Iterator<Item = (&'f str, &'f Value)> + Clone,
+    bounds: Bounds,
+) -> Result<(), Excess> {
+    let mut count = SizeCount { bounds, values: 0 };
+    count.one()?;
+    count.fields(fields, 1)
+}
+
+/// The fields of `object` in order.
+pub fn fields_of(object: &Map) -> impl Iterator<Item = (&str, &Value)> + Clone {
+    object.iter().map(|(name, value)| (name.as_str(), value))
+}
+
+/// Bytes that an object of these `fields` has as JSON at most, by the lengths of its texts alone: what they hold is not looked
+/// at.
+pub fn most_bytes<'f>(fields: impl Iterator<Item = (&'f str, &'f Value)>) -> usize {
+    let field = |(name, value): (&str, &Value)| text(name).saturating_add(bytes(value)).saturating_add(2);
+    fields.map(field).fold(2, usize::saturating_add)
 }
 
 /// Bytes of a character that is escaped, which may be any.
@@ -30,18 +48,13 @@ const ESCAPED: usize = 6;
 /// Bytes of the longest number.
 const NUMBER: usize = 32;
 
-fn fields(object: &Map) -> usize {
-    let field = |(name, value): (&String, &Value)| text(name).saturating_add(bytes(value)).saturating_add(2);
-    object.iter().map(field).fold(2, usize::saturating_add)
-}
-
 fn bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,
         Value::Number(_) => NUMBER,
         Value::String(string) => text(string),
         Value::Array(items) => items.iter().map(|item| bytes(item).saturating_add(1)).fold(2, usize::saturating_add),
-        Value::Object(object) => fields(object),
+        Value::Object(object) => most_bytes(fields_of(object)),
     }
 }
 
@@ -70,16 +83,20 @@ impl SizeCount {
             }
             Value::Object(fields) => {
                 self.one()?;
-                self.fields(fields, above + 1)
+                self.fields(fields_of(fields), above + 1)
             }
         }
     }
 
-    fn fields(&mut self, fields: &Map, depth: usize) -> Result<(), Excess> {
-        if fields.keys().any(|name| name.starts_with(TAKEN)) {
+    fn fields<'f>(
+        &mut self,
+        fields: impl Iterator<Item = (&'f str, &'f Value)> + Clone,
+        depth: usize,
+    ) -> Result<(), Excess> {
+        if fields.clone().any(|(name, _)| name.starts_with(TAKEN)) {
             return Err(Excess::Name);
         }
-        self.all(fields.values(), depth)
+        self.all(fields.map(|(_, value)| value), depth)
     }
 
     fn all<'a>(&mut self, values: impl Iterator<Item = &'a Value>, depth: usize) -> Result<(), Excess> {
@@ -119,7 +136,7 @@ mod tests {
             json!({ "a": [null, true, false, [], {}, { "\u{fc}": "\u{1f600}" }], "": "" }),
         ] {
             let object = value.as_object().expect("an object");
-            assert!(crate::length(object).expect("JSON") <= most_bytes(object), "{value}");
+            assert!(crate::length(object).expect("JSON") <= most_bytes(fields_of(object)), "{value}");
         }
     }
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::limits::PARTS_OF_TENANT;
 use crate::{
@@ -434,6 +435,14 @@ impl PausedInvocation {
     /// The state of the outermost graph.
     pub fn outermost_state(&self) -> &Map {
         self.parent_states.first().unwrap_or(&self.state)
+    }
+
+    /// The value of `field` in it, if there is one; nothing is copied for it.
+    pub fn outermost_field(&self, field: &str) -> Option<&Value> {
+        match self.parent_states.first() {
+            Some(outermost) => outermost.get(field),
+            None => self.state.get(field),
+        }
     }
 
     /// The signals that it waits for, by their plain names.

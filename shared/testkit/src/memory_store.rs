@@ -68,7 +68,7 @@ impl Sessions for MemoryStore {
         let lease =
             lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
         let row = tables.sessions.get(id.as_str());
-        let record = row.and_then(|row| row.record.clone());
+        let record = row.and_then(SessionRow::read);
         let leased_until = row.and_then(SessionRow::leased_until);
         let leased_by = row.and_then(SessionRow::leased_by);
         Ok(LoadedSession { record, lease, leased_until, leased_by, stored: Vec::new() })

@@ -74,7 +74,7 @@ pub(super) fn suspended(
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries)?;
     quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-    let (mut said, converses) = messages_since(task, before, (paused.outermost_state(), &[]));
+    let (mut said, converses) = messages_since(task, before, (paused.outermost_field(MESSAGES), &[]));
     // Of a conversation it would be a message of the agent that it waits for its model. The task says so.
     if said.is_empty() && !(converses && is_of_machines(&paused.descriptor)) {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
@@ -94,16 +94,16 @@ pub(super) fn waiting(
     change.put_task(task)
 }
 
-/// Messages of the graph since the last publication to its clients, and whether it leads a conversation at all. At
-/// first these are its messages since the user's, which `before` knows. Those of the last that it has `heard` are left out:
-/// a client said them.
+/// Those of the `messages` of the graph that came since the last publication to its clients, and whether it leads a
+/// conversation at all. At first these are its messages since the user's, which `before` knows. Those of the last that it has
+/// `heard` are left out: a client said them.
 pub(super) fn messages_since(
     task: &mut Stored<Task>,
     before: Option<&PausedInvocation>,
-    (state, heard): (&Map, &[Said]),
+    (messages, heard): (Option<&Value>, &[Said]),
 ) -> (Vec<(Role, Vec<Part>)>, bool) {
     let began = before.and_then(|before| before.carried.get(HISTORY_LENGTH)).and_then(Value::as_u64);
-    let messages = state.get(MESSAGES).and_then(Value::as_array);
+    let messages = messages.and_then(Value::as_array);
     let (Some(began), Some(messages)) = (began, messages) else { return (Vec::new(), false) };
     let told = task.kept.own.published_messages.replace(messages.len() as u64).unwrap_or(began);
     let new = usize::try_from(told).ok().and_then(|told| messages.get(told..)).unwrap_or_default();

@@ -88,8 +88,8 @@ impl<'g> Encoder<'g> {
         home: &str,
         state: &Map,
     ) -> Result<Item, StoreError> {
-        let (rest, lists) = self.cut(home, state)?;
-        let mut item = Item::from([(name.to_owned(), self.body(what, &rest)?)]);
+        let (rest, lists) = self.cut(home, state, dormouse_json::fields_of(state))?;
+        let mut item = Item::from([(name.to_owned(), self.body(what, rest.as_ref().unwrap_or(state))?)]);
         item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
         Ok(item)
     }
@@ -97,13 +97,18 @@ impl<'g> Encoder<'g> {
     /// Sets the attributes that hold `paused`. A large pause keeps the state of its outermost graph apart, because the
     /// session that is written together with it often has the very same state and shares the blob then.
     pub(super) fn pause(&mut self, item: &mut Item, paused: &PausedInvocation) -> Result<(), StoreError> {
-        let (state, lists) = self.cut(&home_of(paused), paused.outermost_state())?;
+        let home = home_of(paused);
+        let (state, lists) = match paused.parent_states.first() {
+            Some(outermost) => self.cut(&home, outermost, dormouse_json::fields_of(outermost))?,
+            None => self.cut(&home, &paused.state, paused.state.fields())?,
+        };
         item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
         // It stands beside the body, where an erasure finds it.
         let mut rest = PausedInvocation { begun_for: None, ..paused.clone() };
-        match rest.parent_states.first_mut() {
-            Some(outermost) => *outermost = state.into_owned(),
-            None => rest.state = state.into_owned().into(),
+        match (state, rest.parent_states.first_mut()) {
+            (Some(state), Some(outermost)) => *outermost = state,
+            (Some(state), None) => rest.state = state.into(),
+            (None, _) => {}
         }
         let whole = codec::encode(&rest)?;
         if whole.len() <= self.inline_limit {

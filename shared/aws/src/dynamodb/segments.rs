@@ -17,12 +17,12 @@
 //! - It is never assumed that a list begins with the stored one: digests are compared before only a tail is written,
 //!   and again after loading.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{Map, StoreError, StoredList};
 use futures::future::try_join_all;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::blobs::Bodies;
@@ -43,15 +43,17 @@ const SMALLEST: usize = 512;
 const LONGEST_NAME: usize = 512;
 
 impl Encoder<'_> {
-    /// `state` without the growing lists that are stored apart, in the partition `home`, and the references to those.
+    /// `state`, which has these `fields`, without the growing lists that are stored apart, in the partition `home`, and the
+    /// references to those; `None` where none is.
     pub(super) fn cut<'m>(
         &mut self,
         home: &str,
-        state: &'m Map,
-    ) -> Result<(Cow<'m, Map>, Vec<StoredList>), StoreError> {
+        state: &impl Serialize,
+        fields: impl Iterator<Item = (&'m str, &'m Value)> + Clone,
+    ) -> Result<(Option<Map>, Vec<StoredList>), StoreError> {
         let mut grown = Vec::new();
         for field in &self.growing.fields {
-            if let Some(Value::Array(items)) = state.get(&**field)
+            if let Some((_, Value::Array(items))) = fields.clone().find(|(name, _)| **name == **field)
                 && !items.is_empty()
                 && field.len() <= LONGEST_NAME
             {
@@ -63,18 +65,18 @@ impl Encoder<'_> {
         grown.retain(|(.., marks, base)| base.is_some() || marks.bytes(0, marks.count()) >= SMALLEST);
         let is_new = grown.iter().all(|(.., base)| base.is_none());
         if grown.is_empty() || (is_new && codec::encode(state)?.len() <= self.whole_limit) {
-            return Ok((Cow::Borrowed(state), Vec::new()));
+            return Ok((None, Vec::new()));
         }
-        let rest = state.iter().map(|(name, value)| match grown.iter().any(|(field, ..)| field == name) {
-            true => (name.clone(), Value::Array(Vec::new())),
-            false => (name.clone(), value.clone()),
+        let rest = fields.map(|(name, value)| match grown.iter().any(|(field, ..)| *field == name) {
+            true => (name.to_owned(), Value::Array(Vec::new())),
+            false => (name.to_owned(), value.clone()),
         });
         let rest = rest.collect();
         let lists = grown.into_iter().map(|(field, items, marks, base)| {
             let base = base.unwrap_or_else(|| nothing(home, field));
             self.grow(base, items, &marks)
         });
-        Ok((Cow::Owned(rest), lists.collect::<Result<_, _>>()?))
+        Ok((Some(rest), lists.collect::<Result<_, _>>()?))
     }
 
     /// The longest stored list with which a list of these marks begins.

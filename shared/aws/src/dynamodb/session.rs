@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     CommitError, Lease, LeaseRequest, LoadedSession, Owner, Page, SessionExpectation, SessionFilter, SessionId,
-    SessionRecord, SessionSummary, SessionWrite, StoreError, StoredList,
+    SessionRecord, SessionSummary, SessionWrite, SharedMap, StoreError, StoredList,
 };
 use jiff::Timestamp;
 
@@ -150,7 +150,8 @@ pub(super) fn session_write(
     if let Some((state, schema_version)) = &write.save {
         set.push("session_state = :state, schema_version = :schema, updated_at = :now");
         set.push("created_at = if_not_exists(created_at, :now), version = if_not_exists(version, :zero) + :one");
-        let (rest, lists) = encoder.cut(&key.pk, state)?;
+        let (rest, lists) = encoder.cut(&key.pk, state, state.fields())?;
+        let rest = rest.map_or_else(|| state.clone(), SharedMap::from);
         values.push((":state", encoder.body("the session state", &rest)?));
         match segments::references(&lists)? {
             Some(lists) => {

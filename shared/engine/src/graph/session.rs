@@ -1,12 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_ports::Map;
-use serde_json::Value;
+use dormouse_ports::{Map, SharedMap};
 
 use super::Migrate;
 use super::migrations::{Migrated, Migrations};
-use crate::{EngineError, FieldKeys};
+use crate::{EngineError, FieldKeys, State};
 
 /// Assumption of a save about the session that it overwrites (sessions §8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,10 +121,15 @@ impl SessionPolicy {
         state
     }
 
-    /// The same of a state whose `fields` are these.
-    pub(crate) fn kept_of<'f, N: AsRef<str> + 'f>(&self, fields: impl Iterator<Item = (&'f N, &'f Value)>) -> Map {
-        let kept = fields.filter(|(name, _)| self.is_kept(name.as_ref()));
-        kept.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect()
+    /// The same of a copy of it.
+    pub(crate) fn kept_of(&self, state: &Map) -> Map {
+        let kept = state.iter().filter(|(name, _)| self.is_kept(name));
+        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// The same of the state of a run, whose fields it shares.
+    pub(crate) fn shared_of(&self, state: &State) -> SharedMap {
+        state.to_shared(|name| self.is_kept(name))
     }
 
     /// True if sessions of version `from` go on in version `to`.

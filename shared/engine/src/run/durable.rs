@@ -207,7 +207,7 @@ fn progressed(at: RunContext<'_>, base: PausedInvocation, step: &StepEnd) -> Pau
     PausedInvocation {
         graph_digest: graph.digest().to_owned(),
         schema_version: graph.schema().version().to_owned(),
-        state: step.state.to_map().into(),
+        state: step.state.to_shared(|_| true),
         parent_states: Vec::new(),
         under_way: true,
         namespace: vec![step.node.clone()],

@@ -3,9 +3,11 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, IdSource, InvocationLimits,
-    InvocationWrite, Map, PausePreparation, PausedInvocation, Spawner, StoreError, SubscriptionError, TurnStore,
-    WakePlanner, limits,
+    InvocationWrite, Map, PausePreparation, PausedInvocation, SharedMap, Spawner, StoreError, SubscriptionError,
+    TurnStore, WakePlanner, limits,
 };
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::EngineError;
 use crate::sending::ReportingCommits;
@@ -113,24 +115,39 @@ impl Engine {
     /// take it.
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         let limit = self.limits().state;
-        for (what, state) in states(commit) {
-            dormouse_json::measure_object(state, dormouse_json::STATE)
-                .map_err(|excess| StoreError::TooComplex { what, excess })?;
-            // Most states are far from it: then nobody has to look at each character.
-            if dormouse_json::most_bytes(state) <= limit {
-                continue;
-            }
-            let size = dormouse_json::length(state).map_err(|error| StoreError::Invalid(error.to_string()))?;
-            if size > limit {
-                return Err(StoreError::TooLarge { what, size, limit }.into());
-            }
+        let (shared, whole) = states(commit);
+        for (what, state) in shared {
+            check(limit, what, state, state.fields())?;
+        }
+        for (what, state) in whole {
+            check(limit, what, state, dormouse_json::fields_of(state))?;
         }
         self.ports().store.commits.commit(commit).await
     }
 }
 
-/// The states that `commit` writes.
-fn states(commit: &Commit) -> impl Iterator<Item = (&'static str, &Map)> {
+/// Checks that `state`, which has these `fields`, is no larger than `limit`, and not nested too deeply.
+fn check<'f>(
+    limit: usize,
+    what: &'static str,
+    state: &impl Serialize,
+    fields: impl Iterator<Item = (&'f str, &'f Value)> + Clone,
+) -> Result<(), StoreError> {
+    dormouse_json::measure_fields(fields.clone(), dormouse_json::STATE)
+        .map_err(|excess| StoreError::TooComplex { what, excess })?;
+    // Most states are far from it: then nobody has to look at each character.
+    if dormouse_json::most_bytes(fields) <= limit {
+        return Ok(());
+    }
+    let size = dormouse_json::length(state).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    if size > limit { Err(StoreError::TooLarge { what, size, limit }) } else { Ok(()) }
+}
+
+/// A state, and what it is called.
+type Named<'c, S> = (&'static str, &'c S);
+
+/// The states that `commit` writes: those that others may share, and the others.
+fn states(commit: &Commit) -> (impl Iterator<Item = Named<'_, SharedMap>>, impl Iterator<Item = Named<'_, Map>>) {
     let saved = commit.session.iter().filter_map(|session| session.save.as_ref());
     let (paused, ended) = match &commit.invocation {
         Some(InvocationWrite::Suspend { paused, .. } | InvocationWrite::Progress { paused, .. }) => {
@@ -139,9 +156,11 @@ fn states(commit: &Commit) -> impl Iterator<Item = (&'static str, &Map)> {
         Some(InvocationWrite::Complete { state, .. } | InvocationWrite::Conclude { state, .. }) => (None, Some(state)),
         Some(_) | None => (None, None),
     };
-    let paused = paused.into_iter().flat_map(|paused| paused.parent_states.iter().chain([&*paused.state]));
-    let saved = saved.map(|(state, _)| ("the session state", &**state));
-    saved.chain(paused.map(|state| ("the paused state", state))).chain(ended.map(|state| ("the final state", state)))
+    let saved = saved.map(|(state, _)| ("the session state", state));
+    let shared = saved.chain(paused.map(|paused| ("the paused state", &paused.state)));
+    let around = paused.into_iter().flat_map(|paused| &paused.parent_states);
+    let whole = around.map(|state| ("the paused state", state)).chain(ended.map(|state| ("the final state", state)));
+    (shared, whole)
 }
 
 pub(super) fn is_transient(error: &dormouse_ports::StoreError) -> bool {

@@ -100,7 +100,7 @@ impl SessionRun {
         else {
             return Ok(None);
         };
-        let state = SharedMap::from(policy.kept_of(paused.outermost_state().iter()));
+        let state = SharedMap::from(policy.kept_of(paused.outermost_state()));
         let stored = stored.to_vec();
         let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
         let engine = engine.clone();
@@ -252,7 +252,7 @@ impl SessionRun {
     }
 
     fn project(&self, state: &State) -> SharedMap {
-        self.graph.sessions().map_or_else(Map::new, |policy| policy.kept_of(state.iter())).into()
+        self.graph.sessions().map_or_else(SharedMap::default, |policy| policy.shared_of(state))
     }
 
     fn rebased(&self, mine: &SharedMap) -> SharedMap {

@@ -203,7 +203,7 @@ impl CheckedMerge {
                 None => *slot = Arc::new(value),
             },
             Self::Extend { items, keep_last } => {
-                if let Value::Array(list) = Arc::make_mut(slot) {
+                if let Value::Array(list) = longer(slot, items.len()) {
                     list.extend(items);
                     let excess = keep_last.map_or(0, |most| list.len().saturating_sub(most));
                     list.drain(..excess);
@@ -224,6 +224,18 @@ impl CheckedMerge {
             }
         }
     }
+}
+
+/// The value of `slot` for a change; a list that others hold too is copied with room for `more` items.
+fn longer(slot: &mut Arc<Value>, more: usize) -> &mut Value {
+    if Arc::get_mut(slot).is_none()
+        && let Value::Array(list) = &**slot
+    {
+        let mut copy = Vec::with_capacity(list.len() + more);
+        copy.extend_from_slice(list);
+        *slot = Arc::new(Value::Array(copy));
+    }
+    Arc::make_mut(slot)
 }
 
 fn extend(items: Vec<Value>, keep_last: Option<usize>) -> Result<CheckedMerge, String> {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_ports::Map;
+use dormouse_ports::{Map, SharedMap};
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -36,6 +36,12 @@ impl State {
     /// The state as a JSON object.
     pub fn to_map(&self) -> Map {
         self.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    /// The same, of the fields whose names are `kept`, which it shares with this state.
+    pub(crate) fn to_shared(&self, kept: impl Fn(&str) -> bool) -> SharedMap {
+        let kept = self.fields.iter().filter(|(name, _)| kept(name));
+        SharedMap::of_fields(kept.map(|(name, value)| (name.clone(), value.clone())))
     }
 
     pub(crate) fn shared(&self, field: &str) -> Option<&Arc<Value>> {
@@ -104,5 +110,27 @@ impl FromIterator<(String, Value)> for State {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(fields: I) -> Self {
         let fields = fields.into_iter().map(|(name, value)| (name.into(), Arc::new(value))).collect();
         Self { fields: Arc::new(fields), memo: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::reducer::CheckedMerge;
+    use super::*;
+
+    #[test]
+    fn what_shares_the_fields_of_a_state_stays_as_it_is_when_the_state_grows() {
+        let fields = [("list", json!([1])), ("own", json!(true))];
+        let mut state: State = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let shared = state.to_shared(|name| name == "list");
+        let (own, others) = (state.get("list"), shared.get("list"));
+        assert!(own.zip(others).is_some_and(|(own, others)| std::ptr::eq(own, others)), "nothing is copied");
+        let more = CheckedMerge::Extend { items: vec![json!(2)], keep_last: None };
+        more.apply(state.longer_slot("list".into()));
+        assert_eq!((state.get("list"), shared.get("list")), (Some(&json!([1, 2])), Some(&json!([1]))));
+        assert_eq!(json!(shared), json!({ "list": [1] }), "the other field is not kept");
+        assert_eq!(Value::Object(state.to_map()), json!({ "list": [1, 2], "own": true }));
     }
 }

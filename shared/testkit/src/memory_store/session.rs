@@ -1,12 +1,15 @@
 use dormouse_ports::{
-    CommitError, Lease, LeaseRequest, Owner, SessionExpectation, SessionRecord, SessionWrite, StoreError,
+    CommitError, Lease, LeaseRequest, Map, Owner, SessionExpectation, SessionRecord, SessionWrite, SharedMap,
+    StoreError,
 };
 use jiff::Timestamp;
 
 /// The head of a session: a record, a lease, both or neither.
 #[derive(Debug, Default)]
 pub(super) struct SessionRow {
+    /// The record without its state.
     pub(super) record: Option<SessionRecord>,
+    state: SharedMap,
     holder: Option<(Owner, Timestamp)>,
     fence: u64,
 }
@@ -24,6 +27,12 @@ impl SessionRow {
         }
         self.holder = Some((request.owner.clone(), request.until));
         Ok(Lease { owner: request.owner.clone(), fence: self.fence })
+    }
+
+    /// The record, if there is one.
+    pub(super) fn read(&self) -> Option<SessionRecord> {
+        let record = self.record.clone()?;
+        Some(SessionRecord { state: self.state.clone().into_map(), ..record })
     }
 
     pub(super) fn leased_until(&self) -> Option<Timestamp> {
@@ -62,12 +71,13 @@ pub(super) fn apply(row: &mut SessionRow, write: &SessionWrite, now: Timestamp) 
     if let Some((state, schema_version)) = &write.save {
         row.record = Some(SessionRecord {
             session_id: write.session_id.clone(),
-            state: state.clone().into_map(),
+            state: Map::new(),
             schema_version: schema_version.clone(),
             version: row.version() + 1,
             created_at: row.record.as_ref().map_or(now, |record| record.created_at),
             updated_at: now,
         });
+        row.state = state.clone();
     }
     if write.release && write.lease.is_some() {
         row.holder = None;
