@@ -77,7 +77,7 @@ pub(crate) fn repaired<'m>(messages: impl IntoIterator<Item = (Message, Option<&
     let messages: Vec<(Message, Option<&str>)> = messages.into_iter().collect();
     let callers = callers(messages.iter().map(|(message, run)| Told::of(message, *run)));
     let mut results: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
-    let mut others = Vec::new();
+    let mut others = Vec::with_capacity(messages.len());
     for (at, ((message, run), caller)) in messages.into_iter().zip(callers).enumerate() {
         match (message, caller) {
             (message @ Message::Tool { .. }, Some(caller)) => results.entry(caller).or_default().push(message),
@@ -86,7 +86,7 @@ pub(crate) fn repaired<'m>(messages: impl IntoIterator<Item = (Message, Option<&
             (message @ (Message::User { .. } | Message::Assistant(_)), _) => others.push((at, message, run)),
         }
     }
-    let mut repaired = Vec::new();
+    let mut repaired = Vec::with_capacity(others.len());
     let mut names = Names::of(others.iter().map(|(_, message, _)| message));
     for (at, mut message, run) in others {
         let mut results = results.remove(&at).unwrap_or_default();

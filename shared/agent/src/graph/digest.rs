@@ -1,3 +1,5 @@
+use std::io;
+
 use dormouse_ports::Map;
 use serde::Serialize;
 use serde_json::Value;
@@ -17,8 +19,24 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
 
 /// SHA-256 of the JSON of `value` as it stands.
 pub(crate) fn of_value(value: &impl Serialize) -> String {
+    let mut digested = Digested(Sha256::new());
     // What was made of values can be written.
-    hex::encode(Sha256::digest(serde_json::to_vec(value).unwrap_or_default()))
+    let _ = serde_json::to_writer(&mut digested, value);
+    hex::encode(digested.0.finalize())
+}
+
+/// Digests what is written, which nobody keeps.
+struct Digested(Sha256);
+
+impl io::Write for Digested {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -26,6 +44,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_value_has_the_digest_of_its_text() {
+        let value = json!({ "b": ["ü\n", 1.5, null], "a": { "x": "\u{1}" } });
+        assert_eq!(of_value(&value), of_bytes(value.to_string().as_bytes()));
+    }
 
     #[test]
     fn the_order_of_fields_does_not_matter_and_everything_else_does() {

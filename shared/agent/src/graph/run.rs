@@ -5,7 +5,7 @@ use dormouse_ports::model::{BackgroundJob, Block, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
 use dormouse_ports::{ChildLink, Map, ParentLink, Shortfall, SignalId, Unmarked};
 use jiff::Timestamp;
-use serde::de::value::MapDeserializer;
+use serde::de::value::{BorrowedStrDeserializer, MapDeserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -535,6 +535,7 @@ pub(crate) fn as_shown<'m>(
 /// A message of a conversation without what only its session knows of it; `None` where it is none.
 pub(crate) fn read(message: &Value) -> Option<Message> {
     let fields = Unmarked(message).fields().filter(|(name, _)| ![IS_ERROR, EDITED].contains(name));
+    let fields = fields.map(|(name, value)| (BorrowedStrDeserializer::<serde_json::Error>::new(name), value));
     let mut read = Message::deserialize(MapDeserializer::new(fields)).ok()?;
     if let (Message::Tool { content, .. }, Some(edited)) = (&mut read, message[EDITED].as_str()) {
         content.push_str(&format!("\n[a person changed the arguments of this call; they became {edited}]"));
