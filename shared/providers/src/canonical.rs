@@ -1,21 +1,11 @@
 //! One form for equal values, and equality of values that are written differently.
 
-use dormouse_ports::Map;
 use serde_json::{Number, Value};
 
 /// `value` with the keys of all its objects sorted: equal requests become equal bytes (§8).
-pub(crate) fn canonical(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => Value::Object(sorted(fields)),
-        Value::Array(items) => Value::Array(items.into_iter().map(canonical).collect()),
-        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => scalar,
-    }
-}
-
-fn sorted(fields: Map) -> Map {
-    let mut fields: Vec<_> = fields.into_iter().collect();
-    fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-    fields.into_iter().map(|(name, value)| (name, canonical(value))).collect()
+pub(crate) fn canonical(mut value: Value) -> Value {
+    value.sort_all_objects();
+    value
 }
 
 /// True if both mean the same: the order of keys does not count, and numbers are compared by value (§6).
