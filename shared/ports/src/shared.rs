@@ -62,8 +62,13 @@ impl SharedMap {
     pub fn get(&self, field: &str) -> Option<&Value> {
         match &self.0.whole {
             Some(whole) => whole.get(field),
-            None => self.0.fields.shared.iter().find(|(name, _)| **name == *field).map(|(_, value)| &**value),
+            None => self.shared(field).map(|value| &**value),
         }
+    }
+
+    /// The value of `field` as a state shares it; `None` where no state does.
+    pub fn shared(&self, field: &str) -> Option<&Arc<Value>> {
+        self.0.fields.shared.iter().find(|(name, _)| **name == *field).map(|(_, value)| value)
     }
 
     /// The fields in order.
@@ -168,6 +173,7 @@ mod tests {
         let (list, number) = (Arc::new(json!([1, "b"])), Arc::new(json!(7)));
         let made = of_fields(&[("z", &list), ("a", &number)]);
         assert!(made.get("z").is_some_and(|found| ptr::eq(found, &*list)), "nothing is copied");
+        assert!(made.shared("z").is_some_and(|found| Arc::ptr_eq(found, &list)));
         assert_eq!((made.get("a"), made.get("b")), (Some(&json!(7)), None));
         assert_eq!(serde_json::to_string(&made).expect("JSON"), r#"{"z":[1,"b"],"a":7}"#, "the order stays");
         let mut changed = made.clone();

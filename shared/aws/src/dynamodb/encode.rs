@@ -1,6 +1,7 @@
 //! The attributes of an item, and the blobs that must be there before it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -14,7 +15,8 @@ use super::blobs::{Blob, BlobOrigin, BlobRef, CHUNK_BYTES};
 use super::codec;
 use super::item::Item;
 use super::keys::{Key, LIST_REFS, PAUSE, PAUSE_STATE};
-use super::segments::references;
+use super::marks::Marks;
+use super::segments::{ToStore, references};
 
 /// A state without knowledge of its growing lists.
 const UNKNOWN: &GrowingLists = &GrowingLists { fields: Vec::new(), stored: Vec::new() };
@@ -31,6 +33,8 @@ pub(super) struct Encoder<'g> {
     pub(super) origin: BlobOrigin,
     /// Lists that this change stores.
     pub(super) grown: Vec<StoredList>,
+    /// What is known of lists that several of its states may share.
+    pub(super) marks: Vec<(Arc<Value>, Arc<Marks>)>,
     pub(super) blobs: BTreeMap<BlobRef, Blob>,
     pub(super) pieces: BTreeMap<Key, Item>,
 }
@@ -50,6 +54,7 @@ impl<'g> Encoder<'g> {
             growing,
             origin,
             grown: Vec::new(),
+            marks: Vec::new(),
             blobs: BTreeMap::new(),
             pieces: BTreeMap::new(),
         }
@@ -88,7 +93,7 @@ impl<'g> Encoder<'g> {
         home: &str,
         state: &Map,
     ) -> Result<Item, StoreError> {
-        let (rest, lists) = self.cut(home, state, dormouse_json::fields_of(state))?;
+        let (rest, lists) = self.cut(home, ToStore::Whole(state))?;
         let mut item = Item::from([(name.to_owned(), self.body(what, rest.as_ref().unwrap_or(state))?)]);
         item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
         Ok(item)
@@ -99,8 +104,8 @@ impl<'g> Encoder<'g> {
     pub(super) fn pause(&mut self, item: &mut Item, paused: &PausedInvocation) -> Result<(), StoreError> {
         let home = home_of(paused);
         let (state, lists) = match paused.parent_states.first() {
-            Some(outermost) => self.cut(&home, outermost, dormouse_json::fields_of(outermost))?,
-            None => self.cut(&home, &paused.state, paused.state.fields())?,
+            Some(outermost) => self.cut(&home, ToStore::Whole(outermost))?,
+            None => self.cut(&home, ToStore::Shared(&paused.state))?,
         };
         item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
         // It stands beside the body, where an erasure finds it.

@@ -18,9 +18,10 @@
 //!   and again after loading.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{Map, StoreError, StoredList};
+use dormouse_ports::{Map, SharedMap, StoreError, StoredList};
 use futures::future::try_join_all;
 use serde::Serialize;
 use serde_json::Value;
@@ -42,32 +43,61 @@ const SMALLEST: usize = 512;
 /// A longer name would not fit into a key.
 const LONGEST_NAME: usize = 512;
 
+/// A state that is to be stored.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum ToStore<'m> {
+    Shared(&'m SharedMap),
+    Whole(&'m Map),
+}
+
+impl<'m> ToStore<'m> {
+    fn get(self, field: &str) -> Option<&'m Value> {
+        match self {
+            Self::Shared(state) => state.get(field),
+            Self::Whole(state) => state.get(field),
+        }
+    }
+
+    fn fields(self) -> impl Iterator<Item = (&'m str, &'m Value)> {
+        let (shared, whole) = match self {
+            Self::Shared(state) => (Some(state), None),
+            Self::Whole(state) => (None, Some(state)),
+        };
+        shared.into_iter().flat_map(SharedMap::fields).chain(whole.into_iter().flat_map(dormouse_json::fields_of))
+    }
+
+    /// The value of `field` as other states of the same commit may share it.
+    fn shared(self, field: &str) -> Option<&'m Arc<Value>> {
+        match self {
+            Self::Shared(state) => state.shared(field),
+            Self::Whole(_) => None,
+        }
+    }
+}
+
 impl Encoder<'_> {
-    /// `state`, which has these `fields`, without the growing lists that are stored apart, in the partition `home`, and the
-    /// references to those; `None` where none is.
-    pub(super) fn cut<'m>(
-        &mut self,
-        home: &str,
-        state: &impl Serialize,
-        fields: impl Iterator<Item = (&'m str, &'m Value)> + Clone,
-    ) -> Result<(Option<Map>, Vec<StoredList>), StoreError> {
+    /// `state` without the growing lists that are stored apart, in the partition `home`, and the references to those; `None`
+    /// where none is.
+    pub(super) fn cut(&mut self, home: &str, state: ToStore<'_>) -> Result<(Option<Map>, Vec<StoredList>), StoreError> {
         let mut grown = Vec::new();
-        for field in &self.growing.fields {
-            if let Some((_, Value::Array(items))) = fields.clone().find(|(name, _)| **name == **field)
+        let growing = self.growing;
+        for field in &growing.fields {
+            if let Some(Value::Array(items)) = state.get(field)
                 && !items.is_empty()
                 && field.len() <= LONGEST_NAME
             {
-                let marks = Marks::of(items)?;
+                let marks = self.marks_of(items, state.shared(field))?;
                 let base = self.base(home, field, &marks);
                 grown.push((&**field, items, marks, base));
             }
         }
         grown.retain(|(.., marks, base)| base.is_some() || marks.bytes(0, marks.count()) >= SMALLEST);
         let is_new = grown.iter().all(|(.., base)| base.is_none());
-        if grown.is_empty() || (is_new && codec::encode(state)?.len() <= self.whole_limit) {
+        if grown.is_empty() || (is_new && codec::encode(&state)?.len() <= self.whole_limit) {
             return Ok((None, Vec::new()));
         }
-        let rest = fields.map(|(name, value)| match grown.iter().any(|(field, ..)| *field == name) {
+        let rest = state.fields().map(|(name, value)| match grown.iter().any(|(field, ..)| *field == name) {
             true => (name.to_owned(), Value::Array(Vec::new())),
             false => (name.to_owned(), value.clone()),
         });
@@ -77,6 +107,17 @@ impl Encoder<'_> {
             self.grow(base, items, &marks)
         });
         Ok((Some(rest), lists.collect::<Result<_, _>>()?))
+    }
+
+    /// The marks of `items`, which are those of the `owner`. A list that several states share is looked at once.
+    fn marks_of(&mut self, items: &[Value], owner: Option<&Arc<Value>>) -> Result<Arc<Marks>, StoreError> {
+        let known = owner.and_then(|owner| self.marks.iter().find(|(known, _)| Arc::ptr_eq(known, owner)));
+        if let Some((_, marks)) = known {
+            return Ok(marks.clone());
+        }
+        let marks = Arc::new(Marks::of(items)?);
+        self.marks.extend(owner.map(|owner| (owner.clone(), marks.clone())));
+        Ok(marks)
     }
 
     /// The longest stored list with which a list of these marks begins.
@@ -246,4 +287,37 @@ fn lead<'i>(list: &StoredList, found: &'i [Item]) -> Result<Vec<&'i Item>, Store
     }
     path.reverse();
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::GrowingLists;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::super::StoreConfig;
+    use super::super::blobs::BlobOrigin;
+    use super::*;
+
+    #[test]
+    fn a_list_that_two_states_share_is_looked_at_once_and_another_is_told_from_it() {
+        let list = |text: &str| Arc::new(json!([text.repeat(SMALLEST)]));
+        let (own, others) = (list("a"), list("b"));
+        let of = |list: &Arc<Value>| SharedMap::of_fields([("list".into(), Arc::clone(list))]);
+        let growing = GrowingLists { fields: vec!["list".into()], stored: Vec::new() };
+        let config = StoreConfig { whole_limit: 0, ..StoreConfig::default() };
+        let origin = BlobOrigin { owners: Vec::new(), now: Timestamp::UNIX_EPOCH };
+        let mut encoder = Encoder::knowing(&config, &growing, origin);
+        let mut stored = |state: ToStore<'_>| {
+            let (rest, mut lists) = encoder.cut("home", state).expect("it is cut");
+            assert_eq!(rest.map(Value::Object), Some(json!({ "list": [] })));
+            (lists.pop().expect("a list"), encoder.marks.len())
+        };
+        let (first, looked_at) = stored(ToStore::Shared(&of(&own)));
+        assert_eq!((first.count, looked_at), (1, 1));
+        assert_eq!(stored(ToStore::Shared(&of(&own))), (first.clone(), 1));
+        assert_eq!(stored(ToStore::Whole(&of(&own))), (first.clone(), 1));
+        let (second, looked_at) = stored(ToStore::Shared(&of(&others)));
+        assert!(second.digest != first.digest && looked_at == 2, "{second:?}");
+    }
 }

@@ -19,7 +19,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::scan::ScanSelection;
-use super::segments;
+use super::segments::{self, ToStore};
 use super::write::{ItemWrite, WriteOutcome};
 
 /// Heads of sessions, their leases and their states.
@@ -150,7 +150,7 @@ pub(super) fn session_write(
     if let Some((state, schema_version)) = &write.save {
         set.push("session_state = :state, schema_version = :schema, updated_at = :now");
         set.push("created_at = if_not_exists(created_at, :now), version = if_not_exists(version, :zero) + :one");
-        let (rest, lists) = encoder.cut(&key.pk, state, state.fields())?;
+        let (rest, lists) = encoder.cut(&key.pk, ToStore::Shared(state))?;
         let rest = rest.map_or_else(|| state.clone(), SharedMap::from);
         values.push((":state", encoder.body("the session state", &rest)?));
         match segments::references(&lists)? {
