@@ -3,6 +3,7 @@
 
 use dormouse_engine::CompiledGraph;
 use dormouse_harness::chat::{ChatMessage, MESSAGES};
+use dormouse_json::Items;
 use dormouse_ports::model::Block;
 use dormouse_ports::{Commit, EntryKind, InvocationWrite, JournalEntry, Map, PastEntry, Said};
 use dormouse_protocol::id::ArtifactId;
@@ -176,18 +177,17 @@ pub(crate) fn joined(heard: &[Said]) -> impl Iterator<Item = &Value> {
 }
 
 /// The messages in the outermost state of the run of `commit`, where that writes one.
-fn messages_of(commit: &Commit) -> Option<&Vec<Value>> {
+fn messages_of(commit: &Commit) -> Option<Items<'_>> {
     let (InvocationWrite::Suspend { paused, .. }
     | InvocationWrite::Progress { paused, .. }
     | InvocationWrite::Complete { paused, .. }) = commit.invocation.as_ref()?
     else {
         return None;
     };
-    let messages = match &commit.invocation {
-        Some(InvocationWrite::Complete { state, .. }) => state.get(MESSAGES),
-        Some(_) | None => paused.outermost_field(MESSAGES),
-    };
-    messages?.as_array()
+    match &commit.invocation {
+        Some(InvocationWrite::Complete { state, .. }) => state.get(MESSAGES).and_then(Items::of),
+        Some(_) | None => paused.outermost_items(MESSAGES),
+    }
 }
 
 /// Number of messages that the run of `commit` has in its conversation, without what it has heard there.

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use dormouse_engine::answer_under_way;
 use dormouse_harness::WorkCall;
 use dormouse_harness::chat::MESSAGES;
+use dormouse_json::Items;
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing,
     InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map,
@@ -272,7 +273,8 @@ impl RecordingStore {
             Some(InvocationWrite::Complete { paused, state, .. }) => {
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-                let (said, conversation) = messages_since(&mut task, Some(paused), (state.get(MESSAGES), heard));
+                let messages = state.get(MESSAGES).and_then(Items::of);
+                let (said, conversation) = messages_since(&mut task, Some(paused), (messages, heard));
                 let ending = TaskEnd::Completed { said, state, converses: conversation };
                 end(&mut change, &mut task, ending, &tally.take().unwrap_or_default())
             }
@@ -309,7 +311,7 @@ impl RecordingStore {
                 change.advance(&mut task, TaskStatus::Working, None, Map::new());
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::stepped(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-                let (said, _) = messages_since(&mut task, Some(paused), (paused.outermost_field(MESSAGES), heard));
+                let (said, _) = messages_since(&mut task, Some(paused), (paused.outermost_items(MESSAGES), heard));
                 let said =
                     said.into_iter().try_for_each(|(role, parts)| say(&mut change, &task, role, parts).map(|_| ()));
                 said.and_then(|()| change.put_task(&task))

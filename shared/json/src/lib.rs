@@ -20,6 +20,7 @@ mod form;
 mod length;
 mod made;
 mod measure;
+mod part;
 mod references;
 mod scan;
 #[cfg(feature = "schema")]
@@ -32,7 +33,8 @@ pub use distinct::read_distinct;
 pub use form::{misfit, optional_defaults};
 pub use length::length;
 pub use made::Made;
-pub use measure::{fields_of, measure, measure_fields, measure_object, most_bytes};
+pub use measure::{measure, measure_fields, measure_object, most_bytes};
+pub use part::{Items, Part, fields_of};
 pub use references::check_references;
 pub use scan::scan;
 #[cfg(feature = "schema")]

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::{Bounds, Excess, Map, TAKEN};
+use crate::{Bounds, Excess, Map, Part, TAKEN, fields_of};
 
 /// Looks through `value`, and stops where it is beyond `bounds`, or has a name that could not be read again.
 ///
@@ -23,24 +23,26 @@ pub fn measure_object(object: &Map, bounds: Bounds) -> Result<(), Excess> {
 /// # Errors
 /// The [`Excess`].
 pub fn measure_fields<'f>(
-    fields: impl Iterator<Item = (&'f str, &'f Value)> + Clone,
+    fields: impl Iterator<Item = (&'f str, Part<'f>)> + Clone,
     bounds: Bounds,
 ) -> Result<(), Excess> {
     let mut count = SizeCount { bounds, values: 0 };
     count.one()?;
-    count.fields(fields, 1)
-}
-
-/// The fields of `object` in order.
-pub fn fields_of(object: &Map) -> impl Iterator<Item = (&str, &Value)> + Clone {
-    object.iter().map(|(name, value)| (name.as_str(), value))
+    if fields.clone().any(|(name, _)| name.starts_with(TAKEN)) {
+        return Err(Excess::Name);
+    }
+    count.within(1)?;
+    fields.map(|(_, part)| part).try_for_each(|part| count.part(part, 1))
 }
 
 /// Bytes that an object of these `fields` has as JSON at most, by the lengths of its texts alone: what they hold is not looked
 /// at.
-pub fn most_bytes<'f>(fields: impl Iterator<Item = (&'f str, &'f Value)>) -> usize {
-    let field = |(name, value): (&str, &Value)| text(name).saturating_add(bytes(value)).saturating_add(2);
-    fields.map(field).fold(2, usize::saturating_add)
+pub fn most_bytes<'f>(fields: impl Iterator<Item = (&'f str, Part<'f>)>) -> usize {
+    let part = |part: Part<'_>| match part {
+        Part::Value(value) => bytes(value),
+        Part::Items(items) => all_bytes(items.iter().map(|item| &**item)),
+    };
+    object_bytes(fields.map(|(name, value)| (name, part(value))))
 }
 
 /// Bytes of a character that is escaped, which may be any.
@@ -48,13 +50,22 @@ const ESCAPED: usize = 6;
 /// Bytes of the longest number.
 const NUMBER: usize = 32;
 
+fn object_bytes<'f>(fields: impl Iterator<Item = (&'f str, usize)>) -> usize {
+    let field = |(name, bytes): (&str, usize)| text(name).saturating_add(bytes).saturating_add(2);
+    fields.map(field).fold(2, usize::saturating_add)
+}
+
+fn all_bytes<'i>(items: impl Iterator<Item = &'i Value>) -> usize {
+    items.map(|item| bytes(item).saturating_add(1)).fold(2, usize::saturating_add)
+}
+
 fn bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,
         Value::Number(_) => NUMBER,
         Value::String(string) => text(string),
-        Value::Array(items) => items.iter().map(|item| bytes(item).saturating_add(1)).fold(2, usize::saturating_add),
-        Value::Object(object) => most_bytes(fields_of(object)),
+        Value::Array(items) => all_bytes(items.iter()),
+        Value::Object(object) => object_bytes(object.iter().map(|(name, value)| (name.as_str(), bytes(value)))),
     }
 }
 
@@ -73,6 +84,16 @@ impl SizeCount {
         if self.values > self.bounds.values { Err(Excess::Values(self.bounds.values)) } else { Ok(()) }
     }
 
+    fn part(&mut self, part: Part<'_>, above: usize) -> Result<(), Excess> {
+        match part {
+            Part::Value(value) => self.value(value, above),
+            Part::Items(items) => {
+                self.one()?;
+                self.all(items.iter().map(|item| &**item), above + 1)
+            }
+        }
+    }
+
     /// Goes no deeper than the bounds, so that the stack holds.
     fn value(&mut self, value: &Value, above: usize) -> Result<(), Excess> {
         match value {
@@ -83,26 +104,24 @@ impl SizeCount {
             }
             Value::Object(fields) => {
                 self.one()?;
-                self.fields(fields_of(fields), above + 1)
+                self.fields(fields, above + 1)
             }
         }
     }
 
-    fn fields<'f>(
-        &mut self,
-        fields: impl Iterator<Item = (&'f str, &'f Value)> + Clone,
-        depth: usize,
-    ) -> Result<(), Excess> {
-        if fields.clone().any(|(name, _)| name.starts_with(TAKEN)) {
+    fn fields(&mut self, fields: &Map, depth: usize) -> Result<(), Excess> {
+        if fields.keys().any(|name| name.starts_with(TAKEN)) {
             return Err(Excess::Name);
         }
-        self.all(fields.map(|(_, value)| value), depth)
+        self.all(fields.values(), depth)
+    }
+
+    fn within(&self, depth: usize) -> Result<(), Excess> {
+        if depth > self.bounds.depth { Err(Excess::Depth(self.bounds.depth)) } else { Ok(()) }
     }
 
     fn all<'a>(&mut self, values: impl Iterator<Item = &'a Value>, depth: usize) -> Result<(), Excess> {
-        if depth > self.bounds.depth {
-            return Err(Excess::Depth(self.bounds.depth));
-        }
+        self.within(depth)?;
         for value in values {
             self.value(value, depth)?;
         }

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use dormouse_json::Items;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::limits::PARTS_OF_TENANT;
 use crate::{
@@ -437,11 +437,11 @@ impl PausedInvocation {
         self.parent_states.first().unwrap_or(&self.state)
     }
 
-    /// The value of `field` in it, if there is one; nothing is copied for it.
-    pub fn outermost_field(&self, field: &str) -> Option<&Value> {
+    /// The items of `field` in it, if that is a list; nothing is copied for them.
+    pub fn outermost_items(&self, field: &str) -> Option<Items<'_>> {
         match self.parent_states.first() {
-            Some(outermost) => outermost.get(field),
-            None => self.state.get(field),
+            Some(outermost) => outermost.get(field).and_then(Items::of),
+            None => self.state.items(field),
         }
     }
 

@@ -3,6 +3,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+use dormouse_json::{Items, Part};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use crate::Map;
 /// hold it.
 ///
 /// One that is [made of fields](Self::of_fields) shares them with the state that has them. It is copied for whoever takes it for
-/// a [`Map`], once; [`get`](Self::get) and [`fields`](Self::fields) copy nothing.
+/// a [`Map`], once; [`part`](Self::part), [`items`](Self::items) and [`fields`](Self::fields) copy nothing.
 #[derive(Clone, Default)]
 pub struct SharedMap(Arc<Form>);
 
@@ -25,9 +26,64 @@ struct Form {
 
 #[derive(Clone, Default)]
 struct Fields {
-    shared: Vec<(Arc<str>, Arc<Value>)>,
+    shared: Vec<(Arc<str>, SharedField)>,
     /// The object of them, once somebody has asked for it.
     made: OnceLock<Map>,
+}
+
+/// A field that several objects have.
+#[derive(Clone, Debug)]
+pub enum SharedField {
+    /// With this value.
+    Value(Arc<Value>),
+    /// A list of these items.
+    Items(SharedItems),
+}
+
+impl SharedField {
+    /// The same to look at.
+    pub fn part(&self) -> Part<'_> {
+        match self {
+            Self::Value(value) => Part::Value(value),
+            Self::Items(items) => Part::Items(&items.0),
+        }
+    }
+
+    /// True if both are the same, and not only equal.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(one), Self::Value(other)) => Arc::ptr_eq(one, other),
+            (Self::Items(one), Self::Items(other)) => Arc::ptr_eq(&one.0, &other.0),
+            (Self::Value(_), Self::Items(_)) | (Self::Items(_), Self::Value(_)) => false,
+        }
+    }
+}
+
+/// The items of a list that grows: what grew out of it shares them one by one.
+#[derive(Clone, Debug, Default)]
+pub struct SharedItems(Arc<Vec<Arc<Value>>>);
+
+impl SharedItems {
+    /// Number of them.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The items of `list`, which begins with these: only those behind them are copied.
+    #[must_use]
+    pub fn grown(&self, list: &[Value]) -> Self {
+        let known = if self.len() <= list.len() { self.0.as_slice() } else { &[] };
+        if known.len() == list.len() && !known.is_empty() {
+            return self.clone();
+        }
+        let more = list[known.len()..].iter().cloned().map(Arc::new);
+        Self(Arc::new(known.iter().cloned().chain(more).collect()))
+    }
 }
 
 impl Form {
@@ -41,40 +97,56 @@ impl Form {
 
 impl Fields {
     fn map(&self) -> &Map {
-        let copied = |(name, value): &(Arc<str>, Arc<Value>)| (name.to_string(), Value::clone(value));
+        let copied = |(name, field): &(Arc<str>, SharedField)| (name.to_string(), field.part().to_value());
         self.made.get_or_init(|| self.shared.iter().map(copied).collect())
     }
 
     fn into_map(self) -> Map {
-        let taken = |(name, value): (Arc<str>, Arc<Value>)| (name.to_string(), Arc::unwrap_or_clone(value));
+        let taken = |(name, field): (Arc<str>, SharedField)| match field {
+            SharedField::Value(value) => (name.to_string(), Arc::unwrap_or_clone(value)),
+            SharedField::Items(_) => (name.to_string(), field.part().to_value()),
+        };
         self.made.into_inner().unwrap_or_else(|| self.shared.into_iter().map(taken).collect())
     }
 }
 
 impl SharedMap {
     /// The object of these `fields`, each of another name.
-    pub fn of_fields(fields: impl IntoIterator<Item = (Arc<str>, Arc<Value>)>) -> Self {
+    pub fn of_fields(fields: impl IntoIterator<Item = (Arc<str>, SharedField)>) -> Self {
         let fields = Fields { shared: fields.into_iter().collect(), made: OnceLock::new() };
         Self(Arc::new(Form { whole: None, fields }))
     }
 
     /// The value of `field`, if there is one.
     pub fn get(&self, field: &str) -> Option<&Value> {
-        match &self.0.whole {
-            Some(whole) => whole.get(field),
-            None => self.shared(field).map(|value| &**value),
+        match self.part(field)? {
+            Part::Value(value) => Some(value),
+            Part::Items(_) => self.0.map().get(field),
         }
     }
 
-    /// The value of `field` as a state shares it; `None` where no state does.
-    pub fn shared(&self, field: &str) -> Option<&Arc<Value>> {
-        self.0.fields.shared.iter().find(|(name, _)| **name == *field).map(|(_, value)| value)
+    /// The same to look at.
+    pub fn part(&self, field: &str) -> Option<Part<'_>> {
+        match &self.0.whole {
+            Some(whole) => whole.get(field).map(Part::Value),
+            None => self.shared(field).map(SharedField::part),
+        }
+    }
+
+    /// The items of `field`, if that is a list.
+    pub fn items(&self, field: &str) -> Option<Items<'_>> {
+        self.part(field)?.items()
+    }
+
+    /// `field` as a state shares it; `None` where no state does.
+    pub fn shared(&self, field: &str) -> Option<&SharedField> {
+        self.0.fields.shared.iter().find(|(name, _)| **name == *field).map(|(_, shared)| shared)
     }
 
     /// The fields in order.
-    pub fn fields(&self) -> impl Iterator<Item = (&str, &Value)> + Clone {
+    pub fn fields(&self) -> impl Iterator<Item = (&str, Part<'_>)> + Clone {
         let whole = self.0.whole.iter().flat_map(dormouse_json::fields_of);
-        whole.chain(self.0.fields.shared.iter().map(|(name, value)| (&**name, &**value)))
+        whole.chain(self.0.fields.shared.iter().map(|(name, shared)| (&**name, shared.part())))
     }
 
     /// The object, copied where others hold it.
@@ -114,17 +186,28 @@ impl FromIterator<(String, Value)> for SharedMap {
 
 impl fmt::Debug for SharedMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.fields()).finish()
+        f.debug_map().entries(self.fields().map(|(name, part)| (name, part.to_value()))).finish()
     }
 }
 
 impl PartialEq for SharedMap {
     fn eq(&self, other: &Self) -> bool {
-        let is_same = |(name, value): (&str, &Value)| {
-            other.get(name).is_some_and(|theirs| ptr::eq(value, theirs) || *value == *theirs)
-        };
+        let is_same = |(name, part): (&str, Part<'_>)| other.part(name).is_some_and(|theirs| are_same(part, theirs));
         Arc::ptr_eq(&self.0, &other.0)
             || (self.fields().count() == other.fields().count() && self.fields().all(is_same))
+    }
+}
+
+fn are_same(one: Part<'_>, other: Part<'_>) -> bool {
+    let is_same = |one: &Value, other: &Value| ptr::eq(one, other) || *one == *other;
+    match (one, other) {
+        (Part::Value(one), Part::Value(other)) => is_same(one, other),
+        (Part::Items(_), _) | (_, Part::Items(_)) => match (one.items(), other.items()) {
+            (Some(one), Some(other)) => {
+                one.len() == other.len() && one.iter().zip(other.iter()).all(|(one, other)| is_same(one, other))
+            }
+            (_, _) => false,
+        },
     }
 }
 
@@ -154,8 +237,12 @@ mod tests {
 
     use super::*;
 
-    fn of_fields(fields: &[(&str, &Arc<Value>)]) -> SharedMap {
-        SharedMap::of_fields(fields.iter().map(|(name, value)| ((*name).into(), Arc::clone(value))))
+    fn of_fields(fields: &[(&str, &SharedField)]) -> SharedMap {
+        SharedMap::of_fields(fields.iter().map(|(name, field)| ((*name).into(), SharedField::clone(field))))
+    }
+
+    fn field(value: Value) -> SharedField {
+        SharedField::Value(Arc::new(value))
     }
 
     #[test]
@@ -170,27 +257,52 @@ mod tests {
 
     #[test]
     fn one_made_of_fields_shares_them_until_somebody_changes_it() {
-        let (list, number) = (Arc::new(json!([1, "b"])), Arc::new(json!(7)));
-        let made = of_fields(&[("z", &list), ("a", &number)]);
-        assert!(made.get("z").is_some_and(|found| ptr::eq(found, &*list)), "nothing is copied");
-        assert!(made.shared("z").is_some_and(|found| Arc::ptr_eq(found, &list)));
+        let (object, number) = (field(json!({ "c": "b" })), field(json!(7)));
+        let made = of_fields(&[("z", &object), ("a", &number)]);
+        assert!(made.shared("z").is_some_and(|shared| shared.is(&object) && !shared.is(&number)), "nothing is copied");
         assert_eq!((made.get("a"), made.get("b")), (Some(&json!(7)), None));
-        assert_eq!(serde_json::to_string(&made).expect("JSON"), r#"{"z":[1,"b"],"a":7}"#, "the order stays");
+        assert_eq!(serde_json::to_string(&made).expect("JSON"), r#"{"z":{"c":"b"},"a":7}"#, "the order stays");
         let mut changed = made.clone();
         changed.insert("b".to_owned(), json!(null));
         assert_eq!((made.len(), changed.len(), changed.fields().count()), (2, 3, 3));
-        assert_eq!((changed.get("b"), made.get("b"), &*list), (Some(&json!(null)), None, &json!([1, "b"])));
-        assert_eq!(Value::Object(made.into_map()), json!({ "z": [1, "b"], "a": 7 }));
+        assert_eq!((changed.get("b"), made.get("b")), (Some(&json!(null)), None));
+        assert_eq!(object.part().to_value(), json!({ "c": "b" }));
+        assert_eq!(Value::Object(made.into_map()), json!({ "z": { "c": "b" }, "a": 7 }));
+    }
+
+    #[test]
+    fn a_list_that_grew_shares_the_items_that_it_had() {
+        let short = SharedItems::default().grown(&[json!(1), json!("b")]);
+        let long = short.grown(&[json!(1), json!("b"), json!(null)]);
+        assert_eq!((short.len(), long.len()), (2, 3));
+        assert!(short.0.iter().zip(&*long.0).all(|(one, other)| Arc::ptr_eq(one, other)), "nothing is copied");
+        assert!(Arc::ptr_eq(&long.grown(&[json!(1), json!("b"), json!(null)]).0, &long.0));
+        let [before, now] = [short, long].map(|items| of_fields(&[("list", &SharedField::Items(items))]));
+        assert_eq!((json!(before), json!(now)), (json!({ "list": [1, "b"] }), json!({ "list": [1, "b", null] })));
+        assert_eq!((before.items("list").map(Items::len), before.items("other").map(Items::len)), (Some(2), None));
+        assert_eq!(now.get("list"), Some(&json!([1, "b", null])));
+        assert_eq!(now, Map::from_iter([("list".to_owned(), json!([1, "b", null]))]));
+        assert_eq!(Value::Object(before.into_map()), json!({ "list": [1, "b"] }));
+        let (whole, shorter) = (SharedItems::default().grown(&[]), SharedItems::default().grown(&[json!(2)]));
+        assert_eq!((whole.is_empty(), shorter.grown(&[]).len()), (true, 0));
     }
 
     #[test]
     fn it_equals_what_has_the_same_fields_however_it_was_made() {
-        let (one, two) = (Arc::new(json!({ "x": 1 })), Arc::new(json!(2)));
+        let (one, two) = (field(json!([1])), field(json!(2)));
         let made = of_fields(&[("a", &one), ("b", &two)]);
-        let whole = Map::from_iter([("b".to_owned(), json!(2)), ("a".to_owned(), json!({ "x": 1 }))]);
+        let whole = Map::from_iter([("b".to_owned(), json!(2)), ("a".to_owned(), json!([1]))]);
         assert_eq!((&made, &of_fields(&[("b", &two), ("a", &one)])), (&SharedMap::from(whole.clone()), &made));
         assert_eq!(made, whole);
-        for other in [of_fields(&[("a", &one)]), of_fields(&[("a", &two), ("b", &two)]), SharedMap::default()] {
+        let items = |list: &[Value]| SharedField::Items(SharedItems::default().grown(list));
+        assert_eq!(of_fields(&[("a", &items(&[json!(1)])), ("b", &two)]), made);
+        for other in [
+            of_fields(&[("a", &one)]),
+            of_fields(&[("a", &two), ("b", &two)]),
+            of_fields(&[("a", &items(&[json!(2)])), ("b", &two)]),
+            of_fields(&[("a", &items(&[])), ("b", &two)]),
+            SharedMap::default(),
+        ] {
             assert_ne!(made, other);
         }
         assert_eq!(SharedMap::default(), Map::new());

@@ -1,6 +1,7 @@
 //! What clients are told of a turn.
 
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
+use dormouse_json::Items;
 use dormouse_ports::{JournalEntry, Map, PausedInvocation, Said};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
@@ -74,7 +75,7 @@ pub(super) fn suspended(
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries)?;
     quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-    let (mut said, converses) = messages_since(task, before, (paused.outermost_field(MESSAGES), &[]));
+    let (mut said, converses) = messages_since(task, before, (paused.outermost_items(MESSAGES), &[]));
     // Of a conversation it would be a message of the agent that it waits for its model. The task says so.
     if said.is_empty() && !(converses && is_of_machines(&paused.descriptor)) {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
@@ -100,14 +101,13 @@ pub(super) fn waiting(
 pub(super) fn messages_since(
     task: &mut Stored<Task>,
     before: Option<&PausedInvocation>,
-    (messages, heard): (Option<&Value>, &[Said]),
+    (messages, heard): (Option<Items<'_>>, &[Said]),
 ) -> (Vec<(Role, Vec<Part>)>, bool) {
     let began = before.and_then(|before| before.carried.get(HISTORY_LENGTH)).and_then(Value::as_u64);
-    let messages = messages.and_then(Value::as_array);
     let (Some(began), Some(messages)) = (began, messages) else { return (Vec::new(), false) };
     let told = task.kept.own.published_messages.replace(messages.len() as u64).unwrap_or(began);
-    let new = usize::try_from(told).ok().and_then(|told| messages.get(told..)).unwrap_or_default();
-    let new = new.get(..new.len().saturating_sub(joined(heard).count())).unwrap_or_default();
-    let newest = new.get(new.len().saturating_sub(MOST_SAID)..).unwrap_or_default();
+    let told = usize::try_from(told).unwrap_or(usize::MAX);
+    let end = messages.len().saturating_sub(joined(heard).count());
+    let newest = messages.within(told.max(end.saturating_sub(MOST_SAID)), end);
     (newest.iter().filter_map(shown).collect(), true)
 }

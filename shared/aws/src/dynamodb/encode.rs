@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{GrowingLists, Map, PausedInvocation, StoreError, StoredList};
+use dormouse_json::Items;
+use dormouse_ports::{GrowingLists, Map, PausedInvocation, SharedField, StoreError, StoredList};
 use serde::Serialize;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::StoreConfig;
@@ -34,7 +34,7 @@ pub(super) struct Encoder<'g> {
     /// Lists that this change stores.
     pub(super) grown: Vec<StoredList>,
     /// What is known of lists that several of its states may share.
-    pub(super) marks: Vec<(Arc<Value>, Arc<Marks>)>,
+    pub(super) marks: Vec<(SharedField, Arc<Marks>)>,
     pub(super) blobs: BTreeMap<BlobRef, Blob>,
     pub(super) pieces: BTreeMap<Key, Item>,
 }
@@ -68,7 +68,7 @@ impl<'g> Encoder<'g> {
 
     /// The attribute that holds the piece `key` of a list. It is larger than an item only where a single item of the
     /// list is.
-    pub(super) fn piece_body(&mut self, key: &Key, items: &[Value]) -> Result<AttributeValue, StoreError> {
+    pub(super) fn piece_body(&mut self, key: &Key, items: Items<'_>) -> Result<AttributeValue, StoreError> {
         let bytes = codec::encode(&items)?;
         self.place("the appended items", bytes, CHUNK_BYTES, self.origin.of(key.clone()))
     }

@@ -1,7 +1,7 @@
 //! The content of a list as one digest per length, so that a list can be compared with the beginning of another.
 
+use dormouse_json::Items;
 use dormouse_ports::StoreError;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Half of a SHA-256: enough that no two lists can be found that share one.
@@ -13,13 +13,13 @@ pub(super) struct Marks(Vec<([u8; BYTES], usize)>);
 
 impl Marks {
     /// The marks of `items`.
-    pub(super) fn of(items: &[Value]) -> Result<Self, StoreError> {
+    pub(super) fn of(items: Items<'_>) -> Result<Self, StoreError> {
         let mut digest = [0; BYTES];
         let mut bytes = 0;
         let mut marks = Vec::with_capacity(items.len() + 1);
         marks.push((digest, bytes));
         let mut json = Vec::new();
-        for item in items {
+        for item in items.iter() {
             json.clear();
             serde_json::to_writer(&mut json, item)
                 .map_err(|error| StoreError::Invalid(format!("cannot be stored: {error}")))?;
@@ -49,12 +49,12 @@ impl Marks {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn marks(list: &Value) -> Marks {
-        Marks::of(list.as_array().expect("a list")).expect("marks")
+        Marks::of(Items::of(list).expect("a list")).expect("marks")
     }
 
     #[test]

@@ -21,7 +21,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{Map, SharedMap, StoreError, StoredList};
+use dormouse_json::{Items, Part};
+use dormouse_ports::{Map, SharedField, SharedMap, StoreError, StoredList};
 use futures::future::try_join_all;
 use serde::Serialize;
 use serde_json::Value;
@@ -52,14 +53,14 @@ pub(super) enum ToStore<'m> {
 }
 
 impl<'m> ToStore<'m> {
-    fn get(self, field: &str) -> Option<&'m Value> {
+    fn items(self, field: &str) -> Option<Items<'m>> {
         match self {
-            Self::Shared(state) => state.get(field),
-            Self::Whole(state) => state.get(field),
+            Self::Shared(state) => state.items(field),
+            Self::Whole(state) => state.get(field).and_then(Items::of),
         }
     }
 
-    fn fields(self) -> impl Iterator<Item = (&'m str, &'m Value)> {
+    fn fields(self) -> impl Iterator<Item = (&'m str, Part<'m>)> {
         let (shared, whole) = match self {
             Self::Shared(state) => (Some(state), None),
             Self::Whole(state) => (None, Some(state)),
@@ -67,8 +68,8 @@ impl<'m> ToStore<'m> {
         shared.into_iter().flat_map(SharedMap::fields).chain(whole.into_iter().flat_map(dormouse_json::fields_of))
     }
 
-    /// The value of `field` as other states of the same commit may share it.
-    fn shared(self, field: &str) -> Option<&'m Arc<Value>> {
+    /// `field` as other states of the same commit may share it.
+    fn shared(self, field: &str) -> Option<&'m SharedField> {
         match self {
             Self::Shared(state) => state.shared(field),
             Self::Whole(_) => None,
@@ -83,7 +84,7 @@ impl Encoder<'_> {
         let mut grown = Vec::new();
         let growing = self.growing;
         for field in &growing.fields {
-            if let Some(Value::Array(items)) = state.get(field)
+            if let Some(items) = state.items(field)
                 && !items.is_empty()
                 && field.len() <= LONGEST_NAME
             {
@@ -97,9 +98,9 @@ impl Encoder<'_> {
         if grown.is_empty() || (is_new && codec::encode(&state)?.len() <= self.whole_limit) {
             return Ok((None, Vec::new()));
         }
-        let rest = state.fields().map(|(name, value)| match grown.iter().any(|(field, ..)| *field == name) {
+        let rest = state.fields().map(|(name, part)| match grown.iter().any(|(field, ..)| *field == name) {
             true => (name.to_owned(), Value::Array(Vec::new())),
-            false => (name.to_owned(), value.clone()),
+            false => (name.to_owned(), part.to_value()),
         });
         let rest = rest.collect();
         let lists = grown.into_iter().map(|(field, items, marks, base)| {
@@ -110,8 +111,8 @@ impl Encoder<'_> {
     }
 
     /// The marks of `items`, which are those of the `owner`. A list that several states share is looked at once.
-    fn marks_of(&mut self, items: &[Value], owner: Option<&Arc<Value>>) -> Result<Arc<Marks>, StoreError> {
-        let known = owner.and_then(|owner| self.marks.iter().find(|(known, _)| Arc::ptr_eq(known, owner)));
+    fn marks_of(&mut self, items: Items<'_>, owner: Option<&SharedField>) -> Result<Arc<Marks>, StoreError> {
+        let known = owner.and_then(|owner| self.marks.iter().find(|(known, _)| known.is(owner)));
         if let Some((_, marks)) = known {
             return Ok(marks.clone());
         }
@@ -133,7 +134,7 @@ impl Encoder<'_> {
     }
 
     /// Writes the part of `items` behind `base`.
-    fn grow(&mut self, base: StoredList, items: &[Value], marks: &Marks) -> Result<StoredList, StoreError> {
+    fn grow(&mut self, base: StoredList, items: Items<'_>, marks: &Marks) -> Result<StoredList, StoreError> {
         let count = items.len();
         if base.count == count {
             return Ok(base);
@@ -156,13 +157,13 @@ impl Encoder<'_> {
         list: &StoredList,
         level: PieceLevel,
         (from, to): (usize, usize),
-        items: &[Value],
+        items: Items<'_>,
         marks: &Marks,
     ) -> Result<(), StoreError> {
         let key = PieceKey { field: list.field.clone(), level, from, to, digest: digest(marks, to)? };
         let key = Key { pk: list.home.clone(), sk: key.to_string() };
         let item = Item::from([
-            (CHUNK.to_owned(), self.piece_body(&key, &items[from..to])?),
+            (CHUNK.to_owned(), self.piece_body(&key, items.within(from, to))?),
             (BEFORE.to_owned(), text_value(digest(marks, from)?)),
             (WRITTEN_AT.to_owned(), time_value(self.origin.now)),
         ]);
@@ -237,7 +238,8 @@ impl Bodies {
         for piece in lead(list, &found)? {
             items.extend(self.body::<Vec<Value>>(piece, CHUNK).await?);
         }
-        if Marks::of(&items)?.digest(list.count).as_deref() != Some(&list.digest) || items.len() != list.count {
+        let marks = Marks::of(Items::Plain(&items))?;
+        if marks.digest(list.count).as_deref() != Some(&list.digest) || items.len() != list.count {
             return Err(StoreError::Corrupt(format!("list {} does not match its digest", list.field)));
         }
         Ok(items)
@@ -291,7 +293,7 @@ fn lead<'i>(list: &StoredList, found: &'i [Item]) -> Result<Vec<&'i Item>, Store
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::GrowingLists;
+    use dormouse_ports::{GrowingLists, SharedItems};
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -301,9 +303,9 @@ mod tests {
 
     #[test]
     fn a_list_that_two_states_share_is_looked_at_once_and_another_is_told_from_it() {
-        let list = |text: &str| Arc::new(json!([text.repeat(SMALLEST)]));
+        let list = |text: &str| SharedField::Items(SharedItems::default().grown(&[json!(text.repeat(SMALLEST))]));
         let (own, others) = (list("a"), list("b"));
-        let of = |list: &Arc<Value>| SharedMap::of_fields([("list".into(), Arc::clone(list))]);
+        let of = |list: &SharedField| SharedMap::of_fields([("list".into(), list.clone())]);
         let growing = GrowingLists { fields: vec!["list".into()], stored: Vec::new() };
         let config = StoreConfig { whole_limit: 0, ..StoreConfig::default() };
         let origin = BlobOrigin { owners: Vec::new(), now: Timestamp::UNIX_EPOCH };

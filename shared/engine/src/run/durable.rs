@@ -114,6 +114,7 @@ impl Exit<'_> {
         claimed.claim = Claim { payload: Map::new(), attempts: 1, ..claimed.claim };
         let kept = (!yields).then(|| claimed.claim.clone());
         loop {
+            step.state.keep_items(graph.schema().growing());
             claimed.paused = progressed(self.at, claimed.paused, &step);
             let change = self.hearing(&step.node, &step.state)?;
             let hearing = Hearing { is_open: change.is_some(), heard: step.heard.clone() };

@@ -1,13 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_json::Part;
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, IdSource, InvocationLimits,
     InvocationWrite, Map, PausePreparation, PausedInvocation, SharedMap, Spawner, StoreError, SubscriptionError,
     TurnStore, WakePlanner, limits,
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::EngineError;
 use crate::sending::ReportingCommits;
@@ -131,7 +131,7 @@ fn check<'f>(
     limit: usize,
     what: &'static str,
     state: &impl Serialize,
-    fields: impl Iterator<Item = (&'f str, &'f Value)> + Clone,
+    fields: impl Iterator<Item = (&'f str, Part<'f>)> + Clone,
 ) -> Result<(), StoreError> {
     dormouse_json::measure_fields(fields.clone(), dormouse_json::STATE)
         .map_err(|excess| StoreError::TooComplex { what, excess })?;
