@@ -74,6 +74,11 @@ impl SharedItems {
         self.0.is_empty()
     }
 
+    /// True if they begin with `others`: with the same items, and not only equal ones.
+    pub fn begin_with(&self, others: &Self) -> bool {
+        self.len() >= others.len() && self.0.iter().zip(&*others.0).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
     /// The items of `list`, which begins with these: only those behind them are copied.
     #[must_use]
     pub fn grown(&self, list: &[Value]) -> Self {
@@ -275,7 +280,8 @@ mod tests {
         let short = SharedItems::default().grown(&[json!(1), json!("b")]);
         let long = short.grown(&[json!(1), json!("b"), json!(null)]);
         assert_eq!((short.len(), long.len()), (2, 3));
-        assert!(short.0.iter().zip(&*long.0).all(|(one, other)| Arc::ptr_eq(one, other)), "nothing is copied");
+        assert!(long.begin_with(&short) && !short.begin_with(&long), "nothing is copied");
+        assert!(!long.begin_with(&SharedItems::default().grown(&[json!(1)])), "one that is equal is another one");
         assert!(Arc::ptr_eq(&long.grown(&[json!(1), json!("b"), json!(null)]).0, &long.0));
         let [before, now] = [short, long].map(|items| of_fields(&[("list", &SharedField::Items(items))]));
         assert_eq!((json!(before), json!(now)), (json!({ "list": [1, "b"] }), json!({ "list": [1, "b", null] })));

@@ -21,6 +21,9 @@ use super::segments::{ToStore, references};
 /// A state without knowledge of its growing lists.
 const UNKNOWN: &GrowingLists = &GrowingLists { fields: Vec::new(), stored: Vec::new() };
 
+/// Marks of lists that are still held, so that each is known again.
+pub(super) type KnownMarks = Vec<(SharedField, Arc<Marks>)>;
+
 /// Collects the blobs and pieces that must be there before the items of one change while these are built. Equal
 /// contents are one blob, or one piece of a list.
 #[derive(Debug)]
@@ -33,8 +36,8 @@ pub(super) struct Encoder<'g> {
     pub(super) origin: BlobOrigin,
     /// Lists that this change stores.
     pub(super) grown: Vec<StoredList>,
-    /// What is known of lists that several of its states may share.
-    pub(super) marks: Vec<(SharedField, Arc<Marks>)>,
+    /// What is known of lists that several of its states may share, and of those from which they grew.
+    pub(super) marks: KnownMarks,
     pub(super) blobs: BTreeMap<BlobRef, Blob>,
     pub(super) pieces: BTreeMap<Key, Item>,
 }

@@ -14,12 +14,16 @@ pub(super) struct Marks(Vec<([u8; BYTES], usize)>);
 impl Marks {
     /// The marks of `items`.
     pub(super) fn of(items: Items<'_>) -> Result<Self, StoreError> {
-        let mut digest = [0; BYTES];
-        let mut bytes = 0;
+        Self(vec![([0; BYTES], 0)]).longer(items)
+    }
+
+    /// The marks of `items`, which begin with those that these are of.
+    pub(super) fn longer(&self, items: Items<'_>) -> Result<Self, StoreError> {
         let mut marks = Vec::with_capacity(items.len() + 1);
-        marks.push((digest, bytes));
+        marks.extend_from_slice(&self.0);
+        let (mut digest, mut bytes) = self.0[self.count()];
         let mut json = Vec::new();
-        for item in items.iter() {
+        for item in items.within(self.count(), items.len()).iter() {
             json.clear();
             serde_json::to_writer(&mut json, item)
                 .map_err(|error| StoreError::Invalid(format!("cannot be stored: {error}")))?;
@@ -64,6 +68,9 @@ mod tests {
         assert_eq!(long.digest(2), short.digest(2));
         assert_ne!(long.digest(3), short.digest(2));
         assert_eq!((short.digest(3), short.count(), long.bytes(1, 3)), (None, 2, r#""b"{"c":1.0}"#.len()));
+        let list = json!([1, "b", {"c": 1.0}]);
+        let grown = short.longer(Items::of(&list).expect("a list")).expect("marks");
+        assert_eq!((grown.0, short.longer(Items::Plain(&[])).expect("marks").0), (long.0, short.0));
     }
 
     #[test]

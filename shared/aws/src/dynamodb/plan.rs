@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::StoreConfig;
 use super::blobs::BlobOrigin;
-use super::encode::Encoder;
+use super::encode::{Encoder, KnownMarks};
 use super::invocation::{self, End};
 use super::item::{Item, text_value};
 use super::journal::AppendWrites;
@@ -52,8 +52,15 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn of(commit: &'a Commit, growing: &'a GrowingLists, config: &StoreConfig) -> Result<Self, StoreError> {
-        let encoder = Encoder::knowing(config, growing, origin(commit));
+    /// The plan of `commit`; `marks` are of lists from which its own may have grown.
+    pub(super) fn of(
+        commit: &'a Commit,
+        growing: &'a GrowingLists,
+        marks: KnownMarks,
+        config: &StoreConfig,
+    ) -> Result<Self, StoreError> {
+        let mut encoder = Encoder::knowing(config, growing, origin(commit));
+        encoder.marks = marks;
         // A run waits for each of its steps.
         let is_step = matches!(commit.invocation, Some(InvocationWrite::Progress { .. }));
         // Who is refused for want of what is counted comes again and again, and rows that were ahead of that would stay.

@@ -110,14 +110,25 @@ impl Encoder<'_> {
         Ok((Some(rest), lists.collect::<Result<_, _>>()?))
     }
 
-    /// The marks of `items`, which are those of the `owner`. A list that several states share is looked at once.
+    /// The marks of `items`, which are those of the `owner`. A list that several states share is looked at once, and one that
+    /// grew out of a known one only behind that.
     fn marks_of(&mut self, items: Items<'_>, owner: Option<&SharedField>) -> Result<Arc<Marks>, StoreError> {
-        let known = owner.and_then(|owner| self.marks.iter().find(|(known, _)| known.is(owner)));
-        if let Some((_, marks)) = known {
+        let Some(owner) = owner else { return Marks::of(items).map(Arc::new) };
+        if let Some((_, marks)) = self.marks.iter().find(|(known, _)| known.is(owner)) {
             return Ok(marks.clone());
         }
-        let marks = Arc::new(Marks::of(items)?);
-        self.marks.extend(owner.map(|owner| (owner.clone(), marks.clone())));
+        let marks = match self.marks.iter_mut().find(|(known, _)| grew(known, owner)) {
+            Some((known, marks)) => {
+                *marks = Arc::new(marks.longer(items)?);
+                *known = owner.clone();
+                marks.clone()
+            }
+            None => {
+                let marks = Arc::new(Marks::of(items)?);
+                self.marks.push((owner.clone(), marks.clone()));
+                marks
+            }
+        };
         Ok(marks)
     }
 
@@ -169,6 +180,14 @@ impl Encoder<'_> {
         ]);
         self.pieces.insert(key, item);
         Ok(())
+    }
+}
+
+/// True if `now` is the list that was `before`, and more.
+fn grew(before: &SharedField, now: &SharedField) -> bool {
+    match (before, now) {
+        (SharedField::Items(before), SharedField::Items(now)) => now.begin_with(before),
+        (SharedField::Value(_), _) | (_, SharedField::Value(_)) => false,
     }
 }
 
@@ -321,5 +340,12 @@ mod tests {
         assert_eq!(stored(ToStore::Whole(&of(&own))), (first.clone(), 1));
         let (second, looked_at) = stored(ToStore::Shared(&of(&others)));
         assert!(second.digest != first.digest && looked_at == 2, "{second:?}");
+        let longer = [json!("a".repeat(SMALLEST)), json!("b")];
+        let SharedField::Items(items) = &own else { panic!("a list of items") };
+        let grown = SharedField::Items(items.grown(&longer));
+        let (third, looked_at) = stored(ToStore::Shared(&of(&grown)));
+        let whole = Map::from_iter([("list".to_owned(), longer.to_vec().into())]);
+        assert_eq!((third.count, looked_at), (2, 2), "one has grown");
+        assert_eq!(stored(ToStore::Whole(&whole)), (third, 2), "it is what a list has that nobody knew");
     }
 }
