@@ -24,6 +24,7 @@ mod failure;
 mod handler;
 mod heard;
 mod http;
+mod late;
 mod list;
 mod notice;
 mod oauth;

@@ -19,6 +19,7 @@ use super::failure::not_begun;
 use super::handler::Handler;
 use super::heard::Heard;
 use super::http::{FetchClient, HeardCall, Reach, StandingStream};
+use super::late::WithoutLate;
 use super::oauth::Tokens;
 use crate::Values;
 
@@ -215,7 +216,7 @@ impl Beginning<'_> {
                     .reinit_on_expired_session(false)
                     .max_sse_event_size(self.config.most_bytes)
                     .max_json_response_size(self.config.most_bytes);
-                let transport = StreamableHttpClientTransport::with_client(client, settings);
+                let transport = WithoutLate::new(StreamableHttpClientTransport::with_client(client, settings));
                 let begun = serve_client_with_lifecycle(self.handler.clone(), transport, lifecycle).await;
                 begun.map_err(|error| NotBegun::of(&error))
             }
@@ -229,6 +230,7 @@ impl Beginning<'_> {
     #[cfg(feature = "stdio")]
     async fn process(self, start: Start<'_>, lifecycle: ClientLifecycleMode) -> Result<Running, NotBegun> {
         let process = super::stdio::start(&start, self.values, self.heard).await.map_err(NotBegun::Failed)?;
+        let process = WithoutLate::new(process);
         let begun = serve_client_with_lifecycle(self.handler.clone(), process, lifecycle).await;
         begun.map_err(|error| NotBegun::of(&error))
     }

@@ -576,22 +576,22 @@ mod tests {
         }
     }
 
-    /// Lists one tool, and takes its time for that.
-    struct Slow(Duration);
+    /// Lists one tool, and takes its time to answer this method.
+    struct Slow(&'static str, Duration);
 
     #[async_trait]
     impl Fetch for Slow {
         async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
             let sent: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            if sent["method"] == self.0 {
+                tokio::time::sleep(self.1).await;
+            }
             let result = match sent["method"].as_str() {
                 Some("initialize") => {
                     let server = json!({ "name": "slow", "version": "1" });
                     json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": server })
                 }
-                Some("tools/list") => {
-                    tokio::time::sleep(self.0).await;
-                    json!({ "tools": [{ "name": "a", "inputSchema": {} }] })
-                }
+                Some("tools/list") => json!({ "tools": [{ "name": "a", "inputSchema": {} }] }),
                 Some(_) | None => Value::Null,
             };
             let status = match (&result, sent.get("id")) {
@@ -627,8 +627,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_woken_by_the_first_request_is_spoken_to_in_the_older_way() {
+        let woken = server(Slow("server/discover", Duration::from_secs(15)));
+        assert_eq!(woken.list().await.expect("a list").len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_needs_a_list_has_the_time_for_it_though_others_gave_up() {
-        let slow = server(Slow(Duration::from_secs(12)));
+        let slow = server(Slow("tools/list", Duration::from_secs(12)));
         let (looked, listed) = tokio::join!(timeout(Duration::from_secs(10), slow.list_briefly()), slow.list());
         looked.expect_err("it gives up");
         assert_eq!(listed.expect("a list").len(), 1);

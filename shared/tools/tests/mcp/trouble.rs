@@ -61,6 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_writes_something_else", chatty),
         trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
         trial("trouble::a_process_that_ends_at_a_method_that_it_does_not_know", ends_at_the_newest),
+        trial("trouble::a_process_that_has_to_be_installed_first", starts_late),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
         trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
         trial("trouble::an_answer_without_content", no_content),
@@ -805,6 +806,17 @@ async fn ends_at_the_newest() {
     let ending = command.replace(newest, &format!("{newest} exit 1 ;; 'nothing else')"));
     assert_ne!(ending, command);
     let (server, _) = server(McpConfig::stdio("peer", ending));
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    server.close().await;
+}
+
+/// It answers the newest way to begin when the older one has been tried, too.
+async fn starts_late() {
+    let McpConfig { transport: McpTransport::Stdio { command, .. }, .. } = in_shell("exit 1") else {
+        panic!("a process")
+    };
+    let config = McpConfig::stdio("peer", format!("sleep 11; {command}"));
+    let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(60), ..config });
     assert_eq!(server.list().await.expect("a list").len(), 1);
     server.close().await;
 }
