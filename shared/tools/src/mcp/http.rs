@@ -205,14 +205,21 @@ impl FetchClient {
         if dormouse_json::scan(&body, MESSAGE).is_err() {
             return Ok(Posted::Json(self.too_large(id), session));
         }
-        match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
-            Ok(message) => Ok(Posted::Json(message, session)),
-            Err(error) => {
-                let text =
-                    format!("the answer to request {id} is no message of the protocol ({error}): {}", shown(&body));
-                Err(StreamableHttpError::UnexpectedServerResponse(text.into()))
+        let wrong = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+            // A server that fails does not always know any more what was asked.
+            Ok(JsonRpcMessage::Error(error)) => {
+                return Ok(Posted::Json(ServerJsonRpcMessage::error(error.error, Some(id.clone())), session));
             }
-        }
+            // Some servers write a number as a text.
+            Ok(JsonRpcMessage::Response(response)) if response.id.to_string() == id.to_string() => {
+                return Ok(Posted::Json(JsonRpcMessage::Response(response), session));
+            }
+            Ok(JsonRpcMessage::Response(response)) => format!("has the id {}", response.id),
+            Ok(JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_)) => "answers nothing".to_owned(),
+            Err(error) => format!("is no message of the protocol ({error})"),
+        };
+        let text = format!("the answer to request {id} {wrong}: {}", shown(&body));
+        Err(StreamableHttpError::UnexpectedServerResponse(text.into()))
     }
 
     /// Asks for a stream: what the server says of itself, or what stands behind an event.

@@ -1,6 +1,7 @@
 //! MCP servers as sources of tools, against a server made with the official SDK: over HTTP on loopback and as a process,
 //! in the newest version of the protocol and in the older ones.
 
+mod answers;
 mod conformance;
 mod conversation;
 mod fetch;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut trials = trouble::trials();
+    trials.extend(answers::trials());
     trials.extend(official::trials());
     trials.extend(conformance::trials());
     for way in Way::ALL {
