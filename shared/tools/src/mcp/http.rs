@@ -11,7 +11,8 @@ use dormouse_ports::tool::ToolError;
 use dormouse_ports::{
     Fetch, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Secret, SecretError, Template,
 };
-use futures::stream::BoxStream;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcError, JsonRpcMessage, RequestId,
@@ -26,7 +27,7 @@ pub(super) use self::calls::HeardCall;
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
 pub(super) use self::standing::StandingStream;
 use super::oauth::Tokens;
-use super::sse::{MESSAGE, events};
+use super::sse::{MESSAGE, batch, events};
 use crate::Values;
 use crate::text::cut;
 
@@ -204,6 +205,10 @@ impl FetchClient {
         };
         if dormouse_json::scan(&body, MESSAGE).is_err() {
             return Ok(Posted::Json(self.too_large(id), session));
+        }
+        if let Some(messages) = std::str::from_utf8(&body).ok().and_then(batch) {
+            let events = messages.into_iter().map(|message| Ok(Sse::default().data(message)));
+            return Ok(Posted::Sse(stream::iter(events).boxed(), session));
         }
         let wrong = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
             // A server that fails does not always know any more what was asked.

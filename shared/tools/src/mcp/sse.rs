@@ -4,8 +4,9 @@ use bytes::Bytes;
 use dormouse_json::{Bounds, Excess, STATE};
 use dormouse_ports::{FetchBody, FetchError};
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, future};
+use futures::{Stream, StreamExt, future, stream};
 use rmcp::transport::streamable_http_client::SseError;
+use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
 /// Bounds of a message: a list of tools with their schemas, or what a tool returns.
@@ -22,7 +23,7 @@ pub(super) enum BrokenStream {
     Fetch(#[from] FetchError),
 }
 
-/// The events of `body`, of which none has more than `most` bytes.
+/// The events of `body`, of which none has more than `most` bytes; one for each message of a batch.
 ///
 /// In the place of one that is larger stands `instead`, and the stream ends behind it: the connection is closed, and
 /// the event is not asked for again.
@@ -32,7 +33,30 @@ pub(super) fn events(body: FetchBody, most: usize, instead: Option<Sse>) -> BoxS
         Err(error) if is_too_large(&error) => instead.clone().ok_or(error),
         event => event,
     });
-    replaced.boxed()
+    replaced.flat_map(|event| stream::iter(messages(event))).boxed()
+}
+
+fn messages(event: Result<Sse, SseError>) -> Vec<Result<Sse, SseError>> {
+    match event {
+        Ok(event) => match event.data.as_deref().and_then(batch) {
+            Some(messages) => {
+                let message = |data| Ok(Sse { data: Some(data), ..event.clone() });
+                messages.into_iter().map(message).collect()
+            }
+            None => vec![Ok(event)],
+        },
+        Err(error) => vec![Err(error)],
+    }
+}
+
+/// The messages in `data`, where it is a batch (version 2025-03-26). Answers come last: nothing is read behind one.
+pub(super) fn batch(data: &str) -> Option<Vec<String>> {
+    if !data.trim_start().starts_with('[') {
+        return None;
+    }
+    let mut messages: Vec<Value> = serde_json::from_str(data).ok()?;
+    messages.sort_by_key(|message| message.get("method").is_none());
+    Some(messages.iter().map(Value::to_string).collect())
 }
 
 fn scanned(event: Sse) -> Result<Sse, SseError> {
@@ -98,7 +122,6 @@ impl SseEvent {
 #[cfg(test)]
 mod tests {
     use futures::executor::block_on;
-    use futures::stream;
 
     use super::*;
 
@@ -119,6 +142,13 @@ mod tests {
         let deep = format!("data: {}\n\ndata: a\n\n", "[".repeat(200));
         let events = read(&[&deep], 1000, Some(Sse::default().data("too deep")));
         assert_eq!(events, [Ok(Some("too deep".to_owned())), Ok(Some("a".to_owned()))]);
+    }
+
+    #[test]
+    fn the_messages_of_a_batch_come_one_by_one_and_answers_last() {
+        let (answer, notice) = (r#"{"id":1,"result":{}}"#, r#"{"method":"notifications/message"}"#);
+        let batch = format!("data: [{answer},{notice}]\n\n");
+        assert_eq!(read(&[&batch], 1000, None), [notice, answer].map(|data| Ok(Some(data.to_owned()))));
     }
 
     #[test]

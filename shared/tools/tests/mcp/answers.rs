@@ -1,27 +1,31 @@
 //! Answers over HTTP that are not as the protocol says, or that other versions of it have.
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use dormouse_ports::tool::{ToolErrorKind, ToolSource};
 use dormouse_tools::McpConfig;
+use dormouse_tools::mcp::McpNotice;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::peer::Peer;
 use crate::trial;
-use crate::world::{Host, host_router, server, template};
+use crate::world::{Host, call, host_router, output, server, template, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![trial("answers::that_do_not_name_their_request", nameless)]
+    vec![
+        trial("answers::that_do_not_name_their_request", nameless),
+        trial("answers::in_a_batch_with_other_messages", batched),
+    ]
 }
 
 fn http(host: &Host) -> McpConfig {
     McpConfig::http("peer", template(&host.url))
 }
 
-/// A server of version 2025-03-26 that lists the tool `a`, and answers otherwise where `answer` does.
+/// A server of version 2025-03-26 with the tool `a`, which answers otherwise where `answer` does.
 async fn answering(answer: impl Fn(&Value) -> Option<Response> + Clone + Send + Sync + 'static) -> Host {
     let handle = move |body: String| {
         let answer = answer.clone();
@@ -33,7 +37,7 @@ async fn answering(answer: impl Fn(&Value) -> Option<Response> + Clone + Send + 
     host_router(Peer::default(), Router::new().route("/mcp", post(handle)), 0).await
 }
 
-/// What a server answers that does nothing else than list the tool `a`.
+/// What a server answers that has the tool `a`.
 fn plainly(request: &Value) -> Response {
     match (result(request), request.get("id")) {
         (Some(result), Some(id)) => axum::Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response(),
@@ -47,6 +51,7 @@ fn result(request: &Value) -> Option<Value> {
         Some("initialize") => Some(json!({ "protocolVersion": "2025-03-26", "capabilities": { "tools": {} },
             "serverInfo": { "name": "answering", "version": "1" } })),
         Some("tools/list") => Some(json!({ "tools": [{ "name": "a", "inputSchema": {} }] })),
+        Some("tools/call") => Some(json!({ "content": [{ "type": "text", "text": "done" }] })),
         Some(_) | None => None,
     }
 }
@@ -68,5 +73,26 @@ async fn nameless() {
         let error = server.list().await.expect_err("it lists nothing");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
         assert!(error.message.contains(told), "{told}: {error}");
+    }
+}
+
+async fn batched() {
+    for is_stream in [false, true] {
+        let host = answering(move |request| {
+            let answer = json!({ "jsonrpc": "2.0", "id": request.get("id")?, "result": result(request)? });
+            let line = json!({ "level": "info", "data": request["method"] });
+            let line = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": line });
+            let batch = json!([answer, line]);
+            Some(match is_stream {
+                true => ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {batch}\n\n")).into_response(),
+                false => axum::Json(batch).into_response(),
+            })
+        })
+        .await;
+        let (server, notices) = server(http(&host));
+        assert_eq!(server.list().await.expect("a list").len(), 1);
+        assert_eq!(output(server.call(&call("a", json!({}))).await).content.len(), 1);
+        let line = McpNotice::Log { level: "info".to_owned(), logger: None, data: json!("tools/call") };
+        until("a line", || async { notices.lock().expect("a lock").contains(&line) }).await;
     }
 }
