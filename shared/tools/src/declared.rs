@@ -217,7 +217,8 @@ impl ToolSources for DeclaredTools {
 fn client(settings: &Value) -> Result<OAuth, String> {
     serde_path_to_error::deserialize(settings).map_err(|error| {
         format!(
-            "`oauth.{}`: {}; it takes `token_url`, `client_id`, `client_secret`, `refresh_token`, `scope` and `resource`",
+            "`oauth.{}`: {}; it takes `token_url`, `client_id`, `client_secret`, `token_endpoint_auth_method`, \
+             `refresh_token`, `scope` and `resource`",
             error.path(),
             error.inner()
         )

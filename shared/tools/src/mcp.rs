@@ -41,7 +41,7 @@ mod stdio;
 mod task;
 
 pub use asker::Asker;
-pub use config::{McpConfig, McpConfigError, McpTransport, OAuth};
+pub use config::{ClientAuthentication, McpConfig, McpConfigError, McpTransport, OAuth};
 pub use notice::{McpNotice, NoticeListener};
 pub use server::McpServer;
 pub use servers::McpServers;

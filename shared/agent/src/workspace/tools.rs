@@ -11,6 +11,9 @@ use super::yaml::{YamlEntry, YamlNode};
 use crate::names::{is_reserved, nearest};
 use dormouse_ports::model::wire_name;
 
+/// How a client shows its secret, as metadata of OAuth names it.
+const AUTH_METHOD: &str = "token_endpoint_auth_method";
+
 /// The entry `name` of `.openharness/tools/settings.yaml`.
 pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {
     problems.about(DefinitionName::new(DefinitionKind::Tool, name));
@@ -112,6 +115,8 @@ fn oauth(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> serde_
         }
         client.extend(template.map(|template| (field.to_owned(), template.written().into())));
     }
+    let method = fields.word(AUTH_METHOD, &["client_secret_basic", "client_secret_post"], problems);
+    client.extend(method.map(|method| (AUTH_METHOD.to_owned(), method.into())));
     for field in ["scope", "resource"] {
         client.extend(fields.text(field, problems).map(|text| (field.to_owned(), text.into())));
     }

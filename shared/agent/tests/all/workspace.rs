@@ -213,6 +213,13 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             ":3: error: `oauth` of `docs` has no `client_id`",
         ),
         (
+            TOOLS,
+            "docs:\n  url: https://x/mcp\n  oauth:\n    token_url: https://x/token\n    client_id: me\n    client_secret: \
+             ${secrets.s}\n    token_endpoint_auth_method: client_secret_pots\n",
+            ":7: error: `token_endpoint_auth_method` of `oauth` of `docs` must be one of `client_secret_basic`, \
+             `client_secret_post`: did you mean `client_secret_post`?",
+        ),
+        (
             SETTINGS,
             "defualt_agent: x\n",
             ":1: error: `settings.yaml` has no field `defualt_agent`: did you mean `default_agent`?",

@@ -63,6 +63,9 @@ pub struct OAuth {
     pub client_id: Template,
     /// Its secret; none for a public client.
     pub client_secret: Option<Template>,
+    /// How the secret is shown. Without it in the header, and in the body where the endpoint does not take it there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_endpoint_auth_method: Option<ClientAuthentication>,
     /// A token that a person was granted once. It is used instead of the client's own rights; one with which the server
     /// replaces it is kept as long as the process.
     pub refresh_token: Option<Template>,
@@ -70,6 +73,17 @@ pub struct OAuth {
     pub scope: Option<String>,
     /// The resource that the token is for (RFC 8707).
     pub resource: Option<String>,
+}
+
+/// How a client shows its secret to a token endpoint, by its name in metadata of authorization servers (RFC 8414,
+/// `token_endpoint_auth_methods_supported`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuthentication {
+    /// In the header `authorization`.
+    ClientSecretBasic,
+    /// In the body of the request.
+    ClientSecretPost,
 }
 
 /// Error of a configuration that cannot be used.
@@ -159,7 +173,13 @@ mod tests {
         let written = r#"{ "token_url": "https://a/token", "client_id": "me", "client_secret": "${secrets.s}" }"#;
         let oauth = read(written).expect("a client");
         assert_eq!(oauth.client_secret, Some(template("${secrets.s}")));
-        assert!(oauth.refresh_token.is_none() && oauth.scope.is_none());
+        assert!(oauth.refresh_token.is_none() && oauth.scope.is_none() && oauth.token_endpoint_auth_method.is_none());
+        let method = |name: &str| {
+            let client = format!(r#"{{ "token_url": "t", "client_id": "c", "token_endpoint_auth_method": "{name}" }}"#);
+            read(&client).map(|oauth| oauth.token_endpoint_auth_method)
+        };
+        assert_eq!(method("client_secret_post").expect("a client"), Some(ClientAuthentication::ClientSecretPost));
+        assert!(method("private_key_jwt").is_err());
         assert!(read(r#"{ "token_url": "https://a/token" }"#).is_err());
         assert!(read(r#"{ "token_url": "https://a/token", "client_id": "me", "secret": "s" }"#).is_err());
     }

@@ -1,6 +1,7 @@
 //! Access tokens for servers, without a person (RFC 6749).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::config::OAuth;
+use super::config::{ClientAuthentication, OAuth};
 use crate::Values;
 use crate::failure::{unanswered, unresolved};
 use crate::text::{cut, encode};
@@ -30,6 +31,8 @@ pub(super) struct Tokens {
     oauth: OAuth,
     fetch: Arc<dyn Fetch>,
     held: Mutex<Held>,
+    /// True where the endpoint took the secret in the body, and not in the header.
+    posts: AtomicBool,
 }
 
 #[derive(Default)]
@@ -57,7 +60,8 @@ impl Granted {
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
         let holds = Duration::try_from_secs_f64(seconds?).ok()?;
-        now.checked_add(holds.saturating_sub(EARLY))
+        // One that holds for seconds alone is used as well.
+        now.checked_add(holds.saturating_sub(EARLY.min(holds / 2)))
     }
 }
 
@@ -70,9 +74,37 @@ struct NotGranted {
     error_description: String,
 }
 
+/// Reason why there is no token.
+struct Refused {
+    error: ToolError,
+    /// True where it may be the way in which the client shows who it is.
+    is_of_client: bool,
+}
+
+impl From<ToolError> for Refused {
+    fn from(error: ToolError) -> Self {
+        Self { error, is_of_client: false }
+    }
+}
+
+impl Refused {
+    /// The refusal in an answer with `status` and `body`.
+    fn of(status: u16, body: &[u8]) -> Self {
+        let told: NotGranted = serde_json::from_slice(body).unwrap_or_default();
+        let may_be = ["", "invalid_client", "invalid_request", "unauthorized_client"].contains(&told.error.as_str());
+        let is_of_client = status == 401 || (matches!(status, 400 | 403) && may_be);
+        let told = cut(&format!("{} {}", told.error, told.error_description), 300);
+        let error = ToolError::denied(format!(
+            "the OAuth token endpoint answers {status} ({}); check the client and its grant",
+            told.trim()
+        ));
+        Self { error, is_of_client }
+    }
+}
+
 impl Tokens {
     pub(super) fn new(oauth: OAuth, fetch: Arc<dyn Fetch>) -> Self {
-        Self { oauth, fetch, held: Mutex::default() }
+        Self { oauth, fetch, held: Mutex::default(), posts: AtomicBool::new(false) }
     }
 
     /// True if it has what cannot be had again, or may have.
@@ -111,29 +143,71 @@ impl Tokens {
         Ok(token)
     }
 
+    /// Asks for a token. A secret that is not taken in the header is shown in the body: many endpoints take it only there.
     async fn grant(&self, values: &Values, newer_refresh: Option<Secret>) -> Result<Granted, ToolError> {
-        let request = self.request(values, newer_refresh).await?;
+        use ClientAuthentication::{ClientSecretBasic, ClientSecretPost};
+
+        let method = self.oauth.token_endpoint_auth_method;
+        let posts = self.posts.load(Ordering::Relaxed);
+        let used = method.unwrap_or(if posts { ClientSecretPost } else { ClientSecretBasic });
+        let refused = match self.asked(values, newer_refresh.clone(), used).await {
+            Ok(granted) => return Ok(granted),
+            Err(refused) => refused,
+        };
+        let may_post = method.is_none() && !posts && self.oauth.client_secret.is_some();
+        if !may_post || !refused.is_of_client {
+            return Err(refused.error);
+        }
+        match self.asked(values, newer_refresh, ClientSecretPost).await {
+            Ok(granted) => {
+                self.posts.store(true, Ordering::Relaxed);
+                Ok(granted)
+            }
+            Err(Refused { is_of_client: true, .. }) => Err(refused.error),
+            Err(second) => Err(second.error),
+        }
+    }
+
+    async fn asked(
+        &self,
+        values: &Values,
+        newer_refresh: Option<Secret>,
+        method: ClientAuthentication,
+    ) -> Result<Granted, Refused> {
+        let request = self.request(values, newer_refresh, method).await?;
         let mut response = self.fetch.fetch(request).await.map_err(|error| certain(unanswered(&error)))?;
         let mut body = Vec::new();
         while let Some(piece) = response.body.try_next().await.map_err(|error| certain(unanswered(&error)))? {
             body.extend_from_slice(&piece);
         }
         match response.status {
-            200..=299 => serde_json::from_slice(&body)
-                .map_err(|_| ToolError::permanent("the OAuth token endpoint answers with no token; check `token_url`")),
-            429 | 500.. => Err(ToolError::transient(format!("the OAuth token endpoint answers {}", response.status))),
-            status => {
-                let told: NotGranted = serde_json::from_slice(&body).unwrap_or_default();
-                let told = cut(&format!("{} {}", told.error, told.error_description), 300);
-                Err(ToolError::denied(format!(
-                    "the OAuth token endpoint answers {status} ({}); check the client and its grant",
-                    told.trim()
-                )))
+            status @ 200..=299 => serde_json::from_slice(&body).map_err(|_| {
+                // Some refuse with 200.
+                match serde_json::from_slice::<NotGranted>(&body) {
+                    Ok(told) if !told.error.is_empty() => Refused::of(status, &body),
+                    Ok(_) | Err(_) => {
+                        ToolError::permanent("the OAuth token endpoint answers with no token; check `token_url`").into()
+                    }
+                }
+            }),
+            status @ 300..=399 => Err(ToolError::permanent(format!(
+                "the OAuth token endpoint answers {status} and leads elsewhere, which is not followed; set the address that is \
+                 meant as `token_url`"
+            ))
+            .into()),
+            429 | 500.. => {
+                Err(ToolError::transient(format!("the OAuth token endpoint answers {}", response.status)).into())
             }
+            status => Err(Refused::of(status, &body)),
         }
     }
 
-    async fn request(&self, values: &Values, newer_refresh: Option<Secret>) -> Result<FetchRequest, ToolError> {
+    async fn request(
+        &self,
+        values: &Values,
+        newer_refresh: Option<Secret>,
+        method: ClientAuthentication,
+    ) -> Result<FetchRequest, ToolError> {
         let id = value(values, &self.oauth.client_id).await?;
         let mut fields = Vec::new();
         match (newer_refresh, &self.oauth.refresh_token) {
@@ -147,12 +221,16 @@ impl Tokens {
         let mut request = FetchRequest::new(Method::Post, url.expose());
         request = request.header("accept", "application/json");
         request = request.header("content-type", "application/x-www-form-urlencoded");
-        match &self.oauth.client_secret {
-            Some(secret) => {
+        match (&self.oauth.client_secret, method) {
+            (Some(secret), ClientAuthentication::ClientSecretBasic) => {
                 let pair = format!("{}:{}", encoded(&id), encoded(&value(values, secret).await?));
                 request = request.header("authorization", Secret::new(format!("Basic {}", STANDARD.encode(pair))));
             }
-            None => fields.push(("client_id", id)),
+            (Some(secret), ClientAuthentication::ClientSecretPost) => {
+                fields.push(("client_id", id));
+                fields.push(("client_secret", value(values, secret).await?));
+            }
+            (None, _) => fields.push(("client_id", id)),
         }
         let fields = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
         request.body = fields.collect::<Vec<_>>().join("&").into_bytes();
@@ -194,6 +272,7 @@ mod tests {
             token_url: template("https://auth.example.com/token"),
             client_id: template("dor mouse"),
             client_secret: secret.map(template),
+            token_endpoint_auth_method: None,
             refresh_token: refresh.map(template),
             scope: Some("tools:read tools:call".to_owned()),
             resource: None,
@@ -246,6 +325,92 @@ mod tests {
             tokio::time::advance(Duration::from_secs(3600)).await;
             let later = token(&tokens, None).await.expect("a token");
             assert_eq!(later.expose() == "t1", is_kept, "{given}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_holds_for_seconds_alone_is_used_as_well() {
+        let fetch = ScriptedFetch::default();
+        for token in ["t1", "t2"] {
+            fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": token, "expires_in": 20 })));
+        }
+        let tokens = tokens(&fetch, None, None);
+        for (seconds, used) in [(0, "t1"), (5, "t1"), (10, "t2")] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            assert_eq!(token(&tokens, None).await.expect("a token").expose(), used);
+        }
+    }
+
+    fn shows_a_header(fetch: &ScriptedFetch, at: usize) -> bool {
+        fetch.requests()[at].headers.iter().any(|(name, _)| name == "authorization")
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_takes_the_secret_in_the_body_alone_is_shown_it_there() {
+        for (status, refused) in [
+            (401, json!({ "error": "invalid_client" })),
+            (400, json!({ "error": "invalid_request" })),
+            (403, json!("forbidden")),
+        ] {
+            let fetch = ScriptedFetch::default();
+            fetch.answer(ScriptedAnswer::json(status, &refused));
+            for token in ["t1", "t2"] {
+                fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": token })));
+            }
+            let tokens = tokens(&fetch, None, Some("${secrets.client}"));
+            let first = token(&tokens, None).await.expect("a token");
+            assert!(shows_a_header(&fetch, 0) && !body(&fetch, 0).contains("secret"), "{status}");
+            assert_eq!(token(&tokens, Some(&first)).await.expect("another").expose(), "t2");
+            assert_eq!(fetch.requests().len(), 3, "{status}: it is known now");
+            for at in [1, 2] {
+                let sent = body(&fetch, at);
+                assert!(!shows_a_header(&fetch, at), "{status}");
+                assert!(sent.ends_with("&client_id=dor%20mouse&client_secret=s%3A1"), "{sent}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_in_both_ways_is_told_as_it_was_at_first() {
+        for (second, told) in [("invalid_client", "no such client"), ("invalid_grant", "invalid_grant")] {
+            let fetch = ScriptedFetch::default();
+            let first = json!({ "error": "invalid_client", "error_description": "no such client" });
+            fetch.answer(ScriptedAnswer::json(401, &first));
+            fetch.answer(ScriptedAnswer::json(400, &json!({ "error": second })));
+            let error = token(&tokens(&fetch, None, Some("x")), None).await.expect_err("it is refused");
+            assert!(error.kind == ToolErrorKind::Denied && error.message.contains(told), "{error}");
+        }
+        // The client is known: it has not the right to what it asks for.
+        let fetch = ScriptedFetch::default();
+        fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "invalid_scope" })));
+        let error = token(&tokens(&fetch, None, Some("x")), None).await.expect_err("it is refused");
+        assert!(error.message.contains("invalid_scope") && fetch.requests().len() == 1, "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_way_that_is_declared_is_the_only_one() {
+        for method in [ClientAuthentication::ClientSecretBasic, ClientAuthentication::ClientSecretPost] {
+            let fetch = ScriptedFetch::default();
+            fetch.answer(ScriptedAnswer::json(401, &json!({ "error": "invalid_client" })));
+            let plain = tokens(&fetch, None, Some("x"));
+            let oauth = OAuth { token_endpoint_auth_method: Some(method), ..plain.oauth.clone() };
+            token(&Tokens::new(oauth, plain.fetch.clone()), None).await.expect_err("it is refused");
+            assert_eq!(fetch.requests().len(), 1, "{method:?}");
+            assert_eq!(shows_a_header(&fetch, 0), method == ClientAuthentication::ClientSecretBasic);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_refuses_with_200_or_has_moved_is_told() {
+        for (status, answer, told) in [
+            (200, json!({ "error": "bad_verification_code" }), "bad_verification_code"),
+            (200, json!({ "ok": true }), "answers with no token"),
+            (302, json!({}), "leads elsewhere"),
+        ] {
+            let fetch = ScriptedFetch::default();
+            fetch.answer(ScriptedAnswer::json(status, &answer));
+            let error = token(&tokens(&fetch, None, Some("x")), None).await.expect_err("no token");
+            assert!(error.message.contains(told) && fetch.requests().len() == 1, "{error}");
         }
     }
 
@@ -313,7 +478,7 @@ mod tests {
         let fetch = ScriptedFetch::default();
         fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "invalid_client" })));
         fetch.answer(ScriptedAnswer::pieces(503, [""]));
-        let tokens = tokens(&fetch, None, Some("x"));
+        let tokens = tokens(&fetch, None, None);
         let error = token(&tokens, None).await.expect_err("denied");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Denied, false));
         assert!(error.message.contains("invalid_client"));

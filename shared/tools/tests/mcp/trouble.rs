@@ -675,6 +675,7 @@ async fn token() {
         client_id: template("dormouse"),
         client_secret: Some(template("${secrets.client}")),
         refresh_token: None,
+        token_endpoint_auth_method: None,
         scope: None,
         resource: None,
     };
@@ -723,6 +724,7 @@ async fn rotated() {
         client_id: template("dormouse"),
         client_secret: None,
         refresh_token: Some(template("refresh-0")),
+        token_endpoint_auth_method: None,
         scope: None,
         resource: None,
     };
