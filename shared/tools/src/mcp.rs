@@ -5,6 +5,7 @@
 //!
 //! | the server | is answered with |
 //! |---|---|
+//! | speaks the transport HTTP+SSE, which version 2024-11-05 has over HTTP | an error that says so, and what to do |
 //! | lists pages | all of them, 100 at the most; a list holds until the server says that it changed, or is older than it says; for five minutes where it says neither, or nobody listens |
 //! | says `readOnlyHint` or `idempotentHint` | [safe](dormouse_ports::tool::Effect::Safe); everything else is manual |
 //! | sends progress and log lines | an [`McpNotice`] |

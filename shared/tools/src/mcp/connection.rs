@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dormouse_ports::tool::ToolError;
+use dormouse_ports::tool::{ToolError, ToolErrorKind};
 use dormouse_ports::{Fetch, Template};
 use rmcp::ServiceError;
 use rmcp::model::{ClientRequest, PingRequest, ProtocolVersion, ServerNotification, SubscriptionFilter};
@@ -56,7 +56,7 @@ impl Connection {
             Err(NotBegun::Otherwise) => Err(ToolError::permanent(
                 "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
             )),
-            Err(NotBegun::Closed(error) | NotBegun::Failed(error)) => Err(error),
+            Err(NotBegun::Closed(error) | NotBegun::Failed(error)) => Err(beginning.explained(error).await),
         }
     }
 
@@ -198,19 +198,36 @@ pub(super) struct Beginning<'b> {
 }
 
 impl Beginning<'_> {
+    fn client(self, url: &Template, headers: &[(String, Template)]) -> FetchClient {
+        let reach = Reach {
+            url,
+            headers,
+            tokens: self.tokens,
+            timeout: self.config.timeout.max(self.config.connect_timeout),
+            most_bytes: self.config.most_bytes,
+            listen: self.config.listen,
+            standing: self.standing,
+        };
+        FetchClient::new(&reach, self.fetch.clone(), self.values.clone())
+    }
+
+    /// `error`, or what is wrong where the server speaks the transport before streamable HTTP.
+    async fn explained(self, error: ToolError) -> ToolError {
+        let McpTransport::Http { url, headers, oauth: _ } = &self.config.transport else { return error };
+        match error.kind == ToolErrorKind::Permanent && self.client(url, headers).is_of_older_transport().await {
+            true => ToolError::permanent(
+                "it speaks the transport HTTP+SSE of the protocol version 2024-11-05, which is not spoken here. Set its address \
+                 for streamable HTTP as `url`, which often ends with `/mcp` in the place of `/sse`; or have it served so, or as \
+                 a process (`command`), by a program that translates, such as `mcp-proxy`",
+            ),
+            false => error,
+        }
+    }
+
     async fn begin(self, lifecycle: ClientLifecycleMode) -> Result<Running, NotBegun> {
         match &self.config.transport {
             McpTransport::Http { url, headers, oauth: _ } => {
-                let reach = Reach {
-                    url,
-                    headers,
-                    tokens: self.tokens,
-                    timeout: self.config.timeout.max(self.config.connect_timeout),
-                    most_bytes: self.config.most_bytes,
-                    listen: self.config.listen,
-                    standing: self.standing,
-                };
-                let client = FetchClient::new(&reach, self.fetch.clone(), self.values.clone());
+                let client = self.client(url, headers);
                 // The client looks the address up itself; what stands here is only for logs.
                 let settings = StreamableHttpClientTransportConfig::with_uri(url.written())
                     .reinit_on_expired_session(false)

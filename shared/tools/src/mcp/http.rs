@@ -22,6 +22,7 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Posted,
 };
 use sse_stream::Sse;
+use tokio::time::timeout;
 
 pub(super) use self::calls::HeardCall;
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
@@ -37,6 +38,8 @@ pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32099);
 const MOST_SHOWN: usize = 2 * 1024;
 /// Bytes of an answer beside its one large message.
 const OVERHEAD: usize = 1 << 20;
+/// Time in which a server of the transport before streamable HTTP has to say so.
+const TO_GREET: Duration = Duration::from_secs(5);
 /// Longest time for which the connection may be open on which a server tells of changes.
 const LISTENING: Duration = Duration::from_secs(24 * 3600);
 
@@ -237,6 +240,18 @@ impl FetchClient {
         let limits = FetchLimits { total: LISTENING, idle: LISTENING, most_bytes: usize::MAX };
         let sent = SentRequest::new(Method::Get, headers, limits).with("mcp-session-id", session_id);
         judged(self.send(sent.with("last-event-id", last_event_id)).await?)
+    }
+
+    /// True if the address is that of a server of the transport HTTP+SSE (version 2024-11-05): it is read from there, and what
+    /// is read first is an event `endpoint`.
+    pub(super) async fn is_of_older_transport(&self) -> bool {
+        let limits = FetchLimits { total: TO_GREET, idle: TO_GREET, most_bytes: OVERHEAD };
+        let greeted = async {
+            let response = self.send(SentRequest::new(Method::Get, &HashMap::new(), limits)).await.ok()?;
+            let mut events = Self::is_stream(&response).then(|| self.events(response))?;
+            events.next().await?.ok()?.event
+        };
+        timeout(TO_GREET, greeted).await.is_ok_and(|event| event.as_deref() == Some("endpoint"))
     }
 
     fn is_stream(response: &FetchResponse) -> bool {

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use dormouse_ports::tool::{ToolErrorKind, ToolSource};
 use dormouse_tools::McpConfig;
 use dormouse_tools::mcp::McpNotice;
@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("answers::that_do_not_name_their_request", nameless),
         trial("answers::in_a_batch_with_other_messages", batched),
+        trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
 
@@ -94,5 +95,20 @@ async fn batched() {
         assert_eq!(output(server.call(&call("a", json!({}))).await).content.len(), 1);
         let line = McpNotice::Log { level: "info".to_owned(), logger: None, data: json!("tools/call") };
         until("a line", || async { notices.lock().expect("a lock").contains(&line) }).await;
+    }
+}
+
+/// What is wrong is told, and the way out, instead of a status.
+async fn before_streamable() {
+    for (greeting, is_older) in [("event: endpoint\ndata: /messages?session=1\n\n", true), ("data: {}\n\n", false)] {
+        let listen = move || async move { ([(header::CONTENT_TYPE, "text/event-stream")], greeting) };
+        let host = host_router(Peer::default(), Router::new().route("/mcp", get(listen)), 0).await;
+        let (server, _) = server(http(&host));
+        let error = server.list().await.expect_err("it takes no POST");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+        for told in ["HTTP+SSE of the protocol version 2024-11-05", "`url`", "`command`"] {
+            assert_eq!(error.message.contains(told), is_older, "{told}: {error}");
+        }
+        assert_eq!(error.message.contains("HTTP 405"), !is_older, "{error}");
     }
 }
