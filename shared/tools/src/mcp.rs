@@ -28,6 +28,8 @@ mod heard;
 mod http;
 mod late;
 mod list;
+#[cfg(feature = "stdio")]
+mod long;
 mod notice;
 mod oauth;
 mod output;

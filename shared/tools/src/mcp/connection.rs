@@ -238,7 +238,8 @@ impl Beginning<'_> {
                 begun.map_err(|error| NotBegun::of(&error))
             }
             McpTransport::Stdio { command, environment, folder } => {
-                let start = Start { command, environment, folder: folder.as_deref() };
+                let most_bytes = self.config.most_bytes;
+                let start = Start { command, environment, folder: folder.as_deref(), most_bytes };
                 self.process(start, lifecycle).await
             }
         }
@@ -291,4 +292,6 @@ pub(super) struct Start<'s> {
     pub(super) command: &'s str,
     pub(super) environment: &'s [(String, Template)],
     pub(super) folder: Option<&'s Path>,
+    /// The most bytes of one message.
+    pub(super) most_bytes: usize,
 }

@@ -162,10 +162,8 @@ impl FetchClient {
         FetchLimits { total: timeout, idle: timeout, most_bytes: most_bytes.saturating_add(OVERHEAD) }
     }
 
-    /// Message in the place of an answer to `id` that is too large.
     fn too_large(&self, id: &RequestId) -> ServerJsonRpcMessage {
-        let message = format!("the answer is larger than {} bytes, or nested too deeply", self.0.most_bytes);
-        ServerJsonRpcMessage::error(ErrorData::new(TOO_LARGE, message, None), Some(id.clone()))
+        too_large(id.clone(), self.0.most_bytes)
     }
 
     async fn posted(
@@ -300,6 +298,12 @@ impl FetchClient {
         };
         Ok(Posted::Json(ServerJsonRpcMessage::error(error, Some(request.id.clone())), None))
     }
+}
+
+/// Message in the place of an answer to the request `id` that is larger than `most` bytes.
+pub(super) fn too_large(id: RequestId, most: usize) -> ServerJsonRpcMessage {
+    let message = format!("the answer is larger than {most} bytes, or nested too deeply");
+    ServerJsonRpcMessage::error(ErrorData::new(TOO_LARGE, message, None), Some(id))
 }
 
 /// The id by which `message` is answered, if it is.

@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use dormouse_ports::tool::ToolError;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessGroup};
+use rmcp::model::RequestId;
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::process::{ChildStdin, ChildStdout, Command};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::connection::Start;
 use super::heard::Heard;
+use super::http::too_large;
+use super::long::LongLines;
 use crate::Values;
 use crate::failure::unresolved;
 
@@ -32,6 +35,9 @@ const SIGTERM: i32 = 15;
 /// The messages that are exchanged with a process. It ends with them.
 pub(super) struct ProcessTransport {
     messages: AsyncRwTransport<RoleClient, Overheard, ChildStdin>,
+    /// The requests whose answers have more than `most_bytes`, and are not read.
+    unread: mpsc::UnboundedReceiver<RequestId>,
+    most_bytes: usize,
     process: Process,
 }
 
@@ -50,10 +56,11 @@ pub(super) async fn start(start: &Start<'_>, values: &Values, heard: &Heard) -> 
         shell.current_dir(folder);
     }
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    spawned(shell, heard).map_err(|error| ToolError::permanent(format!("its process cannot be started: {error}")))
+    spawned(shell, heard, start.most_bytes)
+        .map_err(|error| ToolError::permanent(format!("its process cannot be started: {error}")))
 }
 
-fn spawned(shell: Command, heard: &Heard) -> io::Result<ProcessTransport> {
+fn spawned(shell: Command, heard: &Heard, most_bytes: usize) -> io::Result<ProcessTransport> {
     let mut group = CommandWrap::from(shell);
     group.wrap(ProcessGroup::leader());
     let mut child = group.spawn()?;
@@ -65,8 +72,10 @@ fn spawned(shell: Command, heard: &Heard) -> io::Result<ProcessTransport> {
     let (end, ended) = watch::channel(());
     heard.begin(ended);
     tokio::spawn(hear(heard.clone(), complaints, end));
-    let messages = AsyncRwTransport::new(Overheard { output, heard: heard.clone() }, input);
-    Ok(ProcessTransport { messages, process })
+    let (found, unread) = mpsc::unbounded_channel();
+    let output = Overheard { output, heard: heard.clone(), long: LongLines::new(most_bytes), unread: found };
+    let messages = AsyncRwTransport::new(output, input).with_max_line_length(most_bytes);
+    Ok(ProcessTransport { messages, unread, most_bytes, process })
 }
 
 /// Reads `complaints` to their `end`, so that the process never waits for a reader.
@@ -81,17 +90,24 @@ async fn hear(heard: Heard, mut complaints: impl AsyncRead + Unpin, end: watch::
     drop(end);
 }
 
-/// The output of a process, of which is heard what is no message.
+/// The output of a process, of which is heard what is no message, and what is too long for one.
 struct Overheard {
     output: ChildStdout,
     heard: Heard,
+    long: LongLines,
+    unread: mpsc::UnboundedSender<RequestId>,
 }
 
 impl AsyncRead for Overheard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.output).poll_read(cx, buffer))?;
-        self.heard.says(&buffer.filled()[before..]);
+        let piece = &buffer.filled()[before..];
+        self.heard.says(piece);
+        for answered in self.long.read(piece) {
+            // Who does not receive any more waits for nothing.
+            let _ = self.unread.send(answered);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -103,8 +119,11 @@ impl Transport<RoleClient> for ProcessTransport {
         self.messages.send(message)
     }
 
-    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.messages.receive()
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        tokio::select! {
+            message = self.messages.receive() => message,
+            Some(answered) = self.unread.recv() => Some(too_large(answered, self.most_bytes)),
+        }
     }
 
     async fn close(&mut self) -> io::Result<()> {
