@@ -38,6 +38,9 @@ pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32099);
 const MOST_SHOWN: usize = 2 * 1024;
 /// Bytes of an answer beside its one large message.
 const OVERHEAD: usize = 1 << 20;
+/// Time for an answer to the newer beginning of a conversation: less than that for which the SDK waits, which sends nothing
+/// else before.
+const TO_DISCOVER: Duration = Duration::from_secs(9);
 /// Time in which a server of the transport before streamable HTTP has to say so.
 const TO_GREET: Duration = Duration::from_secs(5);
 /// Longest time for which the connection may be open on which a server tells of changes.
@@ -349,10 +352,24 @@ impl StreamableHttpClient for FetchClient {
             // The SDK begins to listen behind the first words in a session, and lets calls go before it does.
             self.0.standing.calls.expected();
         }
-        let sent =
-            SentRequest::new(Method::Post, &headers, self.limits()).with("mcp-session-id", session_id.as_deref());
-        let response = self.send(SentRequest { body: serde_json::to_vec(&message)?, ..sent }).await?;
-        self.posted(&message, response, session_id.is_some()).await
+        let limits = self.limits();
+        let is_probe = is_probe(&message);
+        let limits = if is_probe { FetchLimits { total: limits.total.min(TO_DISCOVER), ..limits } } else { limits };
+        let sent = SentRequest::new(Method::Post, &headers, limits).with("mcp-session-id", session_id.as_deref());
+        let posted = async {
+            let response = self.send(SentRequest { body: serde_json::to_vec(&message)?, ..sent }).await?;
+            self.posted(&message, response, session_id.is_some()).await
+        };
+        if !is_probe {
+            return posted.await;
+        }
+        match timeout(TO_DISCOVER, posted).await {
+            Err(_) | Ok(Err(StreamableHttpError::Client(HttpFailure::Fetch(FetchError::Timeout(_))))) => {
+                let error = ErrorData::invalid_request("it does not answer", None);
+                Ok(Posted::Json(ServerJsonRpcMessage::error(error, id_of(&message).cloned()), None))
+            }
+            Ok(posted) => posted,
+        }
     }
 
     async fn delete_session(
