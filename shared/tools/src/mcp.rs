@@ -23,6 +23,7 @@ mod call;
 mod config;
 mod connection;
 mod failure;
+mod halves;
 mod handler;
 mod heard;
 mod http;

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 pub(super) use self::calls::HeardCall;
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
 pub(super) use self::standing::StandingStream;
+use super::halves::without_halves;
 use super::oauth::Tokens;
 use super::sse::{MESSAGE, batch, events};
 use crate::Values;
@@ -207,6 +208,7 @@ impl FetchClient {
             (Err(FetchError::TooLarge(_)), Some(id)) => return Ok(Posted::Json(self.too_large(id), session)),
             (Err(error), _) => return Err(HttpFailure::Fetch(error).into()),
         };
+        let body = without_halves(body);
         if dormouse_json::scan(&body, MESSAGE).is_err() {
             return Ok(Posted::Json(self.too_large(id), session));
         }

@@ -9,6 +9,8 @@ use rmcp::transport::streamable_http_client::SseError;
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
+use super::halves::without_halves;
+
 /// Bounds of a message: a list of tools with their schemas, or what a tool returns.
 pub(super) const MESSAGE: Bounds = STATE;
 
@@ -59,7 +61,9 @@ pub(super) fn batch(data: &str) -> Option<Vec<String>> {
     Some(messages.iter().map(Value::to_string).collect())
 }
 
-fn scanned(event: Sse) -> Result<Sse, SseError> {
+fn scanned(mut event: Sse) -> Result<Sse, SseError> {
+    // Nothing of it but escapes was replaced: it is a text as before.
+    event.data = event.data.and_then(|data| String::from_utf8(without_halves(data.into_bytes())).ok());
     let data = event.data.as_deref().unwrap_or_default();
     match dormouse_json::scan(data.as_bytes(), MESSAGE) {
         Ok(()) => Ok(event),

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::connection::Start;
+use super::halves::Halves;
 use super::heard::Heard;
 use super::http::too_large;
 use super::long::LongLines;
@@ -31,6 +32,9 @@ const INHERITED: &[&str] = &["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM",
 const TO_END: Duration = Duration::from_secs(3);
 /// The signal that asks a process to end, the same everywhere (POSIX).
 const SIGTERM: i32 = 15;
+
+/// Bytes of its output that are read at once.
+const PIECE: usize = 8 * 1024;
 
 /// The messages that are exchanged with a process. It ends with them.
 pub(super) struct ProcessTransport {
@@ -73,7 +77,9 @@ fn spawned(shell: Command, heard: &Heard, most_bytes: usize) -> io::Result<Proce
     heard.begin(ended);
     tokio::spawn(hear(heard.clone(), complaints, end));
     let (found, unread) = mpsc::unbounded_channel();
-    let output = Overheard { output, heard: heard.clone(), long: LongLines::new(most_bytes), unread: found };
+    let long = LongLines::new(most_bytes);
+    let (halves, read) = (Halves::default(), Vec::new());
+    let output = Overheard { output, heard: heard.clone(), long, unread: found, halves, read };
     let messages = AsyncRwTransport::new(output, input).with_max_line_length(most_bytes);
     Ok(ProcessTransport { messages, unread, most_bytes, process })
 }
@@ -96,18 +102,32 @@ struct Overheard {
     heard: Heard,
     long: LongLines,
     unread: mpsc::UnboundedSender<RequestId>,
+    halves: Halves,
+    /// What was read of it and is not taken yet.
+    read: Vec<u8>,
 }
 
 impl AsyncRead for Overheard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.output).poll_read(cx, buffer))?;
-        let piece = &buffer.filled()[before..];
-        self.heard.says(piece);
-        for answered in self.long.read(piece) {
-            // Who does not receive any more waits for nothing.
-            let _ = self.unread.send(answered);
+        let this = &mut *self;
+        while this.read.is_empty() {
+            let mut room = [0; PIECE];
+            let mut piece = ReadBuf::new(&mut room);
+            ready!(Pin::new(&mut this.output).poll_read(cx, &mut piece))?;
+            if piece.filled().is_empty() {
+                this.read = this.halves.rest();
+                break;
+            }
+            this.heard.says(piece.filled());
+            for answered in this.long.read(piece.filled()) {
+                // Who does not receive any more waits for nothing.
+                let _ = this.unread.send(answered);
+            }
+            this.read = this.halves.mend(piece.filled());
         }
+        let most = this.read.len().min(buffer.remaining());
+        buffer.put_slice(&this.read[..most]);
+        this.read.drain(..most);
         Poll::Ready(Ok(()))
     }
 }

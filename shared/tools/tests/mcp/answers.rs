@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 
 use crate::peer::Peer;
 use crate::trial;
-use crate::world::{Host, call, host_router, output, server, template, until};
+use crate::world::{Host, call, host_router, output, server, template, text, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("answers::that_do_not_name_their_request", nameless),
         trial("answers::in_a_batch_with_other_messages", batched),
+        trial("answers::with_half_a_character", halved),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
@@ -95,6 +96,24 @@ async fn batched() {
         assert_eq!(output(server.call(&call("a", json!({}))).await).content.len(), 1);
         let line = McpNotice::Log { level: "info".to_owned(), logger: None, data: json!("tools/call") };
         until("a line", || async { notices.lock().expect("a lock").contains(&line) }).await;
+    }
+}
+
+/// A text that a server has cut in the midst of a character is taken without that half.
+async fn halved() {
+    for is_stream in [false, true] {
+        let host = answering(move |request| {
+            let id = (request["method"] == "tools/call").then(|| request["id"].to_string())?;
+            let result = r#"{"content":[{"type":"text","text":"\ud83d\ude00 \ud83d"}]}"#;
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+            Some(match is_stream {
+                true => ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {answer}\n\n")).into_response(),
+                false => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
+            })
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        assert_eq!(text(server.call(&call("a", json!({}))).await), "😀 \u{fffd}");
     }
 }
 

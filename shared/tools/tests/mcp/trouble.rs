@@ -62,6 +62,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
         trial("trouble::a_process_that_ends_at_a_method_that_it_does_not_know", ends_at_the_newest),
         trial("trouble::a_process_that_has_to_be_installed_first", starts_late),
+        trial("trouble::a_process_that_answers_with_half_a_character", halved),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
         trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
         trial("trouble::an_answer_without_content", no_content),
@@ -820,6 +821,13 @@ async fn starts_late() {
     let config = McpConfig::stdio("peer", format!("sleep 11; {command}"));
     let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(60), ..config });
     assert_eq!(server.list().await.expect("a list").len(), 1);
+    server.close().await;
+}
+
+async fn halved() {
+    let result = r#"{"content":[{"type":"text","text":"\\ud83d\\ude00 \\ud83d"}]}"#;
+    let (server, _) = server(in_shell(&format!(r#"printf '{{"jsonrpc":"2.0","id":%s,"result":{result}}}\n' "$id""#)));
+    assert_eq!(text(server.call(&call("a", json!({}))).await), "😀 \u{fffd}");
     server.close().await;
 }
 
