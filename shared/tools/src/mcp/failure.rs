@@ -162,9 +162,9 @@ fn client(failure: &HttpFailure) -> ToolError {
 /// The server wants another token, or one at all.
 fn unauthorized(challenge: &str) -> ToolError {
     ToolError::denied(format!(
-        "it asks for authorization ({challenge}). Set a header `authorization: Bearer ${{secrets.NAME}}` with a token \
-         that it accepts, or `oauth` with `token_url`, `client_id` and `client_secret` or `refresh_token`: nobody can \
-         sign in while an agent runs"
+        "it asks for authorization, or does not accept the one that it was shown ({challenge}). Set a header \
+         `authorization: Bearer ${{secrets.NAME}}` with a token that it accepts, or `oauth` with `token_url`, `client_id` and \
+         `client_secret` or `refresh_token`, and the `scope` that it asks for: nobody can sign in while an agent runs"
     ))
 }
 

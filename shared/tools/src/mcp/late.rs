@@ -29,7 +29,7 @@ impl<T> WithoutLate<T> {
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for WithoutLate<T> {
+impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for WithoutLate<T> {
     type Error = T::Error;
 
     fn send(

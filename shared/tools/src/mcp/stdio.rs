@@ -80,7 +80,7 @@ fn spawned(shell: Command, heard: &Heard, most_bytes: usize) -> io::Result<Proce
     let long = LongLines::new(most_bytes);
     let (halves, read) = (Halves::default(), Vec::new());
     let output = Overheard { output, heard: heard.clone(), long, unread: found, halves, read };
-    let messages = AsyncRwTransport::new(output, input).with_max_line_length(most_bytes);
+    let messages = AsyncRwTransport::<RoleClient, _, _>::new(output, input).with_max_line_length(most_bytes);
     Ok(ProcessTransport { messages, unread, most_bytes, process })
 }
 

@@ -652,7 +652,7 @@ async fn unauthorized() {
         let (server, _) = server(http(&host.url));
         let error = server.list().await.expect_err("who asks?");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Denied, false), "{error}");
-        for told in ["resource_metadata", "authorization: Bearer", "`oauth`"] {
+        for told in ["resource_metadata", "authorization: Bearer", "`oauth`", "or does not accept the one"] {
             assert!(error.message.contains(told), "{told}: {error}");
         }
     }
