@@ -31,6 +31,14 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
         (".openharness/actions/refund/ACTION.yml", "call it `ACTION.yaml`"),
         (".openharness/agents/other.yml", "call it `NAME.md`"),
         (".openharness/memory/other.yml", "call it `NAME.md`"),
+        (".openharness/agents/other.MD", "call it `NAME.md`"),
+        (".openharness/agents/team/other.MD", "move it into `.openharness/agents` itself"),
+        (".openharness/models/more.YAML", "call it `NAME.yaml`"),
+        (".openharness/tools/settings.YAML", "call it `settings.yaml`"),
+        (".openharness/tools/settings.yaml.txt", "call it `settings.yaml`"),
+        (".openharness/actions/refund/ACTION.YML", "call it `ACTION.yaml`"),
+        (".openharness/skills/pack/SKILL.MD", "call it `SKILL.md`"),
+        (".openharness/skills/pack/SKILL.md.txt", "call it `SKILL.md`"),
     ] {
         let told = files_of(path);
         assert!(told.iter().any(|line| line.starts_with(path) && line.contains(advice)), "{path}: {told:?}");
@@ -40,6 +48,31 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
     let hook = "events: [run_completed]\nhandler: {type: command, command: 'true'}\n";
     let hook = with(".openharness/hooks/one.yml", hook);
     assert!(hook.hooks.contains_key("one") && lines(&hook).is_empty(), "{:?}", lines(&hook));
+}
+
+#[test]
+fn a_hook_in_a_file_of_another_ending_may_have_forbidden_anything() {
+    let hook = "events: [before_tool_dispatch]\nhandler: {type: command, command: 'true'}\n";
+    let told = |path: &'static str, text: &'static str| {
+        let workspace = with(path, text);
+        let asks = workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true);
+        (lines(&workspace), asks)
+    };
+    for name in ["guard.YAML", "guard.Yml", "guard.yaml.txt", "guard.txt", "guard.md", "guard", "guard.JSON"] {
+        let path: &'static str = format!(".openharness/hooks/{name}").leak();
+        let (lines, asks) = told(path, hook);
+        let expected = format!("{path}: error: the file is not read: a hook is a file `NAME.yaml`; until then");
+        assert!(asks && lines.len() == 1 && lines[0].starts_with(&expected), "{name}: {lines:#?}");
+    }
+    let (lines, asks) = told(".openharness/hooks/more/guard.YML", hook);
+    assert!(asks && lines[0].contains("move it into `.openharness/hooks` itself"), "{lines:#?}");
+    let script = "events = []\ndef handler(events):\n    pass\n";
+    for (name, text) in
+        [("guard.py", script), ("rules.YAML", "events: [a]\n"), ("README.md", "# Events of a handler\n")]
+    {
+        let (lines, asks) = told(format!(".openharness/hooks/{name}").leak(), text);
+        assert!(!asks && lines.is_empty(), "{name}: {lines:#?}");
+    }
 }
 
 #[test]

@@ -76,21 +76,24 @@ impl Loader<'_> {
     /// A file in a folder of definitions that is none, and belongs to none.
     fn unread(&mut self, path: &str, inside: &str) {
         let within: Vec<&str> = inside.split('/').collect();
-        let ends = |endings: &[&str]| endings.iter().any(|ending| path.ends_with(ending));
+        // Some programs save in capitals, and some add an ending of their own.
+        let folded = path.to_lowercase();
+        let folded = folded.strip_suffix(".txt").unwrap_or(&folded);
+        let ends = |endings: &[&str]| endings.iter().any(|ending| folded.ends_with(ending));
         let is_definition =
             |file: &str| self.files.contains_key(&format!(".openharness/{}/{}/{file}", within[0], within[1]));
         let advice = match within[..] {
             ["agents", name] if !name.ends_with(".md") => "call it `NAME.md`",
-            ["agents", _, _] if path.ends_with(".md") => "move it into `.openharness/agents` itself",
+            ["agents", _, _] if ends(&[".md"]) => "move it into `.openharness/agents` itself",
             ["memory", name] if !name.ends_with(".md") => "call it `NAME.md`",
-            ["memory", _, _] if path.ends_with(".md") => "move it into `.openharness/memory` itself",
-            ["hooks", _] if ends(&[".json", ".toml"]) && self.looks_like_a_hook(path) => {
+            ["memory", _, _] if ends(&[".md"]) => "move it into `.openharness/memory` itself",
+            ["hooks", name] if !is_yaml(name) && self.is_meant_as_hook(path, folded) => {
                 return self.unread_guard(path, "a hook is a file `NAME.yaml`");
             }
             ["hooks", _, _] if ends(&[".yaml", ".yml", ".json"]) && self.looks_like_a_hook(path) => {
                 return self.unread_guard(path, "move it into `.openharness/hooks` itself, as `NAME.yaml`");
             }
-            ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
+            ["models", name] if !is_yaml(name) => "call it `NAME.yaml`",
             ["tools", name] if name != "settings.yaml" && ends(&[".yaml", ".yml"]) => "call it `settings.yaml`",
             ["tools", "settings.json" | "mcp.json" | ".mcp.json" | "servers.json"] => {
                 "servers of tools belong in `settings.yaml`, by their names"
@@ -98,12 +101,25 @@ impl Loader<'_> {
             ["actions", _] => "an action is a folder with a file `ACTION.yaml`",
             ["skills", _] => "a skill is a folder with a file `SKILL.md`",
             ["actions", _, _] if !is_definition("ACTION.yaml") && ends(&[".yaml", ".yml"]) => "call it `ACTION.yaml`",
-            ["skills", _, _] if !is_definition("SKILL.md") && path.ends_with(".md") => "call it `SKILL.md`",
+            ["skills", _, _] if !is_definition("SKILL.md") && ends(&[".md"]) => "call it `SKILL.md`",
             _ => return,
         };
         let mut problems = FileProblems::new(path);
         problems.warning(None, format!("the file is not read: {advice}"));
         self.keep(problems);
+    }
+
+    /// True for a file of `.openharness/hooks` that is no script and no data of one: `folded` is its path in small letters.
+    fn is_meant_as_hook(&self, path: &str, folded: &str) -> bool {
+        let is_of_data = [".json", ".toml", ".yaml", ".yml"].iter().any(|ending| folded.ends_with(ending));
+        self.looks_like_a_hook(path) && (is_of_data || self.sets_fields_of_a_hook(path))
+    }
+
+    /// True for a file of whatever name that sets the two fields of each hook, in a line each.
+    fn sets_fields_of_a_hook(&self, path: &str) -> bool {
+        let Some(FileContent::Bytes(bytes)) = self.files.get(path) else { return false };
+        let text = String::from_utf8_lossy(bytes);
+        ["events:", "handler:"].iter().all(|field| text.lines().any(|line| line.starts_with(field)))
     }
 
     /// True for a file that names events and a handler; others are data of scripts.
@@ -129,8 +145,7 @@ impl Loader<'_> {
             return self.keep(problems);
         }
         if path.strip_prefix(".openharness/") == Some(part) {
-            let is_yaml = [".yaml", ".yml"].iter().any(|ending| part.ends_with(ending));
-            if is_yaml && self.looks_like_a_hook(path) {
+            if is_yaml(&part.to_lowercase()) && self.looks_like_a_hook(path) {
                 return self.unread_guard(path, "a hook belongs in `.openharness/hooks`, as `NAME.yaml`");
             }
             if let Some(place) = place_of(part) {
@@ -151,6 +166,11 @@ impl Loader<'_> {
         problems.warning(None, format!("the file is not read{guess}"));
         self.keep(problems);
     }
+}
+
+/// True for a file that is read as YAML, by its `name`.
+fn is_yaml(name: &str) -> bool {
+    [".yaml", ".yml"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// Where a file belongs that stands right in `.openharness`, as far as its name tells.
