@@ -2,7 +2,7 @@ use dormouse_ports::execution::ExecutionTier;
 use serde::Serialize;
 
 use crate::workspace::{
-    AgentMode, DefinitionKind, HookDefinition, Platform, ToolSourceDefinition, Workspace, WorkspaceKind,
+    AgentMode, DefinitionKind, DefinitionName, HookDefinition, Platform, ToolSourceDefinition, Workspace, WorkspaceKind,
 };
 
 /// What a workspace offers, and why something of it is disabled.
@@ -48,6 +48,22 @@ pub struct CatalogEntry {
     /// Reasons why it cannot.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
+}
+
+impl Catalog {
+    /// True if it lists the definition `name`, with the reasons for which that cannot be used.
+    pub fn lists(&self, name: &DefinitionName) -> bool {
+        let entries = match name.kind {
+            DefinitionKind::Agent => &self.agents,
+            DefinitionKind::Model => &self.models,
+            DefinitionKind::Tool => &self.tools,
+            DefinitionKind::Action => &self.actions,
+            DefinitionKind::Skill => &self.skills,
+            DefinitionKind::Hook => &self.hooks,
+            DefinitionKind::Instructions | DefinitionKind::Settings | DefinitionKind::Prompts => return false,
+        };
+        entries.iter().any(|entry| entry.name == name.name)
+    }
 }
 
 /// Lists what `workspace` offers on `platform`. A `chat` workspace has no tools, even if its files declare some.

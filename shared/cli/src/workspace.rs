@@ -261,9 +261,9 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
         return Ok(ExitCode::SUCCESS);
     }
     write!(out, "{}", in_words(&catalog, &workspace))?;
-    let warnings =
-        workspace.problems.iter().filter(|problem| problem.severity == Severity::Warning || problem.disables.is_none());
-    for problem in warnings {
+    // What disables an entry of the lists is told there.
+    let is_told = |problem: &Problem| problem.disables.as_ref().is_some_and(|name| catalog.lists(name));
+    for problem in workspace.problems.iter().filter(|problem| !is_told(problem)) {
         writeln!(out, "{}", plain(&told(problem).to_string()))?;
     }
     Ok(ExitCode::SUCCESS)

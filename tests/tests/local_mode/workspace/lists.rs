@@ -74,3 +74,21 @@ async fn the_command_line_shows_subagents_and_where_commands_work() {
     assert!(shown.contains("  helper (subagent)  Helps\n    no call waits for a person\n"), "{shown}");
     assert!(!shown.contains("ghost"), "{shown}");
 }
+
+#[tokio::test]
+async fn the_command_line_shows_mistakes_in_what_is_in_no_list() {
+    let settings = (".openharness/settings.yaml", "default_agent: asistant\n");
+    let ghost = (GHOST.0, "---\nhidden: true\nmodel: workspace/mian\n---\nHaunt.\n");
+    let prompts = (".openharness/prompts.yaml", "base: {file: prompts/gone.md}\n");
+    let late = (".openharness/agents/late.md", "---\nmodel: workspace/mian\n---\nWork.\n");
+    let project = Project::of(&[settings, ghost, prompts, late]).await;
+    project.write("AGENTS.md", &"x".repeat(300_000));
+    let shown = String::from_utf8(command(&["workspace", "show", &project.folder()]).stdout).expect("text");
+    let checked = project.check();
+    for place in ["AGENTS.md: error", ".openharness/settings.yaml:1: error", ".openharness/prompts.yaml:1: error"] {
+        assert!(checked.contains(place) && shown.matches(place).count() == 1, "{place}: {checked}\n{shown}");
+    }
+    assert!(shown.contains(&format!("{}:3: error: there is no model `workspace/mian`", ghost.0)), "{shown}");
+    let reason = "    disabled: there is no model `workspace/mian`: did you mean `main`?\n";
+    assert!(shown.contains(reason) && !shown.contains(late.0), "it is told once: {shown}");
+}
