@@ -226,7 +226,7 @@ fn tools_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> ToolSel
     let actions = fields.texts("actions", problems);
     let skills = fields.texts("skills", problems);
     let mut selection = ToolSelection { actions, skills, ..ToolSelection::default() };
-    if let Some(node) = fields.get("tools") {
+    if let Some(node) = mapping(fields, "tools", "{native: […], external: […]}", problems) {
         let mut inner = Fields::of(node, "`tools`", problems);
         selection.native = inner.texts("native", problems).unwrap_or_default();
         selection.actions = inner.texts("actions", problems).or(selection.actions);
@@ -234,7 +234,7 @@ fn tools_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> ToolSel
         selection.external = inner.texts("external", problems);
         inner.finish(problems);
     }
-    if let Some(node) = fields.get("disallowed") {
+    if let Some(node) = mapping(fields, "disallowed", "{tools: […]}", problems) {
         let mut inner = Fields::of(node, "`disallowed`", problems);
         selection.disallowed = inner.texts("tools", problems).unwrap_or_default();
         selection.disallowed_actions = inner.texts("actions", problems).unwrap_or_default();
@@ -242,6 +242,22 @@ fn tools_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> ToolSel
         inner.finish(problems);
     }
     selection
+}
+
+/// The field `name`, which lists stand in, as `written` shows.
+fn mapping<'n>(
+    fields: &mut Fields<'n>,
+    name: &'static str,
+    written: &str,
+    problems: &mut FileProblems<'_>,
+) -> Option<&'n YamlNode> {
+    let node = fields.get(name)?;
+    if node.as_map().is_none() {
+        let message = format!("`{name}` is {}: lists stand in it by their kinds, `{name}: {written}`", node.kind());
+        problems.error(node.line, message);
+        return None;
+    }
+    Some(node)
 }
 
 fn policy_of(node: &YamlNode, problems: &mut FileProblems<'_>) -> AgentPolicy {

@@ -66,7 +66,7 @@ impl<'n> Fields<'n> {
 
     pub(crate) fn boolean(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<bool> {
         let node = self.get(name)?;
-        node.as_bool().or_else(|| self.misfit(name, node, "`true` or `false`", problems))
+        node.as_bool().or_else(|| self.misfit(name, node, &format!("`true` or `false`{}", unquoted(node)), problems))
     }
 
     /// A whole number from `least` to `most`.
@@ -79,7 +79,8 @@ impl<'n> Fields<'n> {
         let node = self.get(name)?;
         let number = node.as_number().and_then(serde_json::Number::as_u64);
         let number = number.filter(|number| (least..=most).contains(number));
-        number.or_else(|| self.misfit(name, node, &format!("a whole number from {least} to {most}"), problems))
+        let expected = || format!("a whole number from {least} to {most}{}", unquoted(node));
+        number.or_else(|| self.misfit(name, node, &expected(), problems))
     }
 
     /// A number from `least` to `most`.
@@ -92,7 +93,8 @@ impl<'n> Fields<'n> {
         let node = self.get(name)?;
         let number = node.as_number().and_then(serde_json::Number::as_f64);
         let number = number.filter(|number| (least..=most).contains(number));
-        number.or_else(|| self.misfit(name, node, &format!("a number from {least} to {most}"), problems))
+        let expected = || format!("a number from {least} to {most}{}", unquoted(node));
+        number.or_else(|| self.misfit(name, node, &expected(), problems))
     }
 
     /// A list of texts; a single text stands for a list of one.
@@ -214,7 +216,44 @@ fn other_name(key: &str, known: &[&'static str]) -> Option<&'static str> {
         "base_url" | "baseUrl" | "baseURL" | "api_base" | "endpoint" if has("url") => Some("did you mean `url`?"),
         "api_key" | "apiKey" if has("key") => Some("did you mean `key`?"),
         "approval" | "approvals" if has("policy") => Some("it stands in `policy`: `policy: {approval: …}`"),
+        "model" if has("provider") => Some("did you mean `name`?"),
+        "command" if has("entry") => Some("it stands in `entry`: `entry: {command: …}`"),
+        "command" | "url" | "prompt" | "agent" if has("handler") => Some("it stands in `handler`, with its `type`"),
+        "parameters" if has("input_schema") => Some("did you mean `input_schema`?"),
+        key if has("subagents") => misplaced_in_agent(key),
         _ => None,
+    }
+}
+
+/// What to do with `key` in the front matter of an agent, where it stands elsewhere.
+fn misplaced_in_agent(key: &str) -> Option<&'static str> {
+    match key {
+        "name" | "id" => Some("an agent is called as its file is; leave it out"),
+        "prompt" | "instructions" | "system_prompt" => Some("instructions stand below the front matter"),
+        "native" | "external" => Some("it stands in `tools`: `tools: {native: […], external: […]}`"),
+        "max_steps"
+        | "max_total_tokens"
+        | "max_cost"
+        | "max_concurrent_subagents"
+        | "parallel_tool_calls"
+        | "run_timeout_seconds"
+        | "tool_timeout_seconds" => Some("it stands in `policy`"),
+        _ => None,
+    }
+}
+
+/// What is to be changed besides in `node` where a number or a boolean was meant, and stands in quotes.
+fn unquoted(node: &YamlNode) -> &'static str {
+    match &node.value {
+        NodeValue::Text(text) if text.parse().is_ok_and(f64::is_finite) || text.parse::<bool>().is_ok() => {
+            ", without quotes"
+        }
+        NodeValue::Text(_)
+        | NodeValue::Null
+        | NodeValue::Bool(_)
+        | NodeValue::Number(_)
+        | NodeValue::List(_)
+        | NodeValue::Map(_) => "",
     }
 }
 

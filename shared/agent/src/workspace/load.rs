@@ -270,6 +270,11 @@ impl<'f> Loader<'f> {
                     problems.error(Some(entry.line), message);
                     continue;
                 }
+                if entry.key == "models" && entry.value.holds_mappings() {
+                    let message = "leave the level `models` out: models stand by their names at the top of this file";
+                    problems.error(Some(entry.line), message);
+                    continue;
+                }
                 problems.named_on(Some(entry.line));
                 let first = models.get(&entry.key).map(|first| first.file.as_str());
                 if problems.is_first((DefinitionKind::Model, "model"), &entry.key, first) {

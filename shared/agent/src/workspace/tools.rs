@@ -7,7 +7,7 @@ use dormouse_ports::{Map, Template};
 use super::action::schema;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::{YamlEntry, YamlNode};
+use super::yaml::YamlNode;
 use crate::names::{is_reserved, nearest};
 use dormouse_ports::model::wire_name;
 
@@ -17,7 +17,8 @@ const AUTH_METHOD: &str = "token_endpoint_auth_method";
 /// The entry `name` of `.openharness/tools/settings.yaml`.
 pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {
     problems.about(DefinitionName::new(DefinitionKind::Tool, name));
-    if is_level_of_servers(name, node) {
+    // As files of other programs have it.
+    if matches!(name, "mcpServers" | "mcp_servers") && node.holds_mappings() {
         let message = format!("leave the level `{name}` out: servers stand by their names at the top of this file");
         problems.error(node.line, message);
         return None;
@@ -35,13 +36,6 @@ pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblem
     }
     fields.finish(problems);
     Some(ToolDefinition { name: name.to_owned(), enabled, source: source?, expose, timeout_ms })
-}
-
-/// True for a mapping of servers, as files of other programs have it.
-fn is_level_of_servers(name: &str, node: &YamlNode) -> bool {
-    let is_server = |entry: &YamlEntry| entry.value.as_map().is_some();
-    let has_servers = node.as_map().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_server));
-    matches!(name, "mcpServers" | "mcp_servers") && has_servers
 }
 
 fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<ToolSourceDefinition> {

@@ -75,6 +75,12 @@ impl YamlNode {
         if let NodeValue::Map(entries) = &self.value { Some(entries) } else { None }
     }
 
+    /// True for a mapping of mappings, as a level is that stands around definitions.
+    pub(crate) fn holds_mappings(&self) -> bool {
+        let is_mapping = |entry: &YamlEntry| entry.value.as_map().is_some();
+        self.as_map().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_mapping))
+    }
+
     /// The same as JSON.
     pub(crate) fn to_json(&self) -> Value {
         match &self.value {

@@ -250,6 +250,46 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             "---\nmodel: fast\napproval: manual\n---\nHi\n",
             ":3: error: the front matter has no field `approval`: it stands in `policy`: `policy: {approval: …}`",
         ),
+        (
+            AGENT,
+            "---\nmodel: fast\npolicy:\n  max_steps: \"20\"\n---\nHi\n",
+            ":4: error: `max_steps` of `policy` must be a whole number from 1 to 1000, without quotes, and is `20`",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\nhidden: 'true'\n---\nHi\n",
+            ":3: error: `hidden` of the front matter must be `true` or `false`, without quotes, and is `true`",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\ntools: Read, Bash\n---\nHi\n",
+            ":3: error: `tools` is a text: lists stand in it by their kinds, `tools: {native: […], external: […]}`",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\ndisallowed:\n  - Bash\n---\nHi\n",
+            ":4: error: `disallowed` is a list: lists stand in it by their kinds, `disallowed: {tools: […]}`",
+        ),
+        (
+            AGENT,
+            "---\nname: helper\nmodel: fast\n---\nHi\n",
+            ":2: error: the front matter has no field `name`: an agent is called as its file is; leave it out",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\nmax_steps: 20\n---\nHi\n",
+            ":3: error: the front matter has no field `max_steps`: it stands in `policy`",
+        ),
+        (
+            MODELS,
+            "models:\n  small: {provider: openai, name: x}\n",
+            ":1: error: leave the level `models` out: models stand by their names at the top of this file",
+        ),
+        (
+            MODELS,
+            "small:\n  provider: openai\n  model: x\n",
+            ":3: error: model `small` has no field `model`: did you mean `name`?",
+        ),
         (SETTINGS, "approval: manual\n", ":1: error: `settings.yaml` has no field `approval`: it stands in `policy`"),
         (SETTINGS, "default_agent: asistant\n", ":1: error: there is no agent `asistant`: did you mean `assistant`?"),
     ] {
