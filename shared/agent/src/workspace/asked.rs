@@ -6,8 +6,9 @@ use dormouse_ports::model::RuntimeConfig;
 
 use super::Workspace;
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
+use super::load::MODELS;
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName};
+use super::problem::{DefinitionKind, DefinitionName, Problem, Severity};
 use crate::names::nearest;
 
 /// What is said of an agent of which nobody knows which model it is to ask.
@@ -91,10 +92,19 @@ impl Workspace {
         match (all.next(), all.next()) {
             (Some(reference), None) => Ok(ResolvedModel { reference, config: RuntimeConfig::default() }),
             (Some(_), Some(_)) => Err(SEVERAL.to_owned()),
-            (None, _) => {
-                Err("there is no model: declare one in `.openharness/models`, or name one of the platform".to_owned())
-            }
+            (None, _) => Err(match self.unread_models() {
+                Some(flaw) => format!("its model is not known: mend `{}` first ({})", flaw.file, flaw.message),
+                None => {
+                    "there is no model: declare one in `.openharness/models`, or name one of the platform".to_owned()
+                }
+            }),
         }
+    }
+
+    /// The error for which nothing of a file of models is known: it may have any of them.
+    pub(super) fn unread_models(&self) -> Option<&Problem> {
+        let is_of_file = |problem: &&Problem| problem.file.starts_with(MODELS) && problem.disables.is_none();
+        self.problems.iter().find(|problem| is_of_file(problem) && problem.severity == Severity::Error)
     }
 
     pub(super) fn resolve(&self, choice: &ModelChoice) -> Result<ResolvedModel, String> {

@@ -33,7 +33,7 @@ pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
 /// The file of the settings.
 pub(crate) const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
-const MODELS: &str = ".openharness/models/";
+pub(super) const MODELS: &str = ".openharness/models/";
 /// Agents of the platform, which whoever reads a workspace puts there. One of the workspace's own comes before that of its name.
 pub const PLATFORM_AGENTS: &str = ".openharness/platform/agents/";
 /// Models of the platform, which whoever reads a workspace puts there.
@@ -262,6 +262,7 @@ impl<'f> Loader<'f> {
         for (path, _) in self.inside(folder, &[".yaml", ".yml"]) {
             let mut problems = FileProblems::new(path);
             for entry in self.entries(path, "models by their names", &mut problems) {
+                problems.about_file();
                 if let Some((space @ ("workspace" | "platform"), name)) = entry.key.split_once('/') {
                     let message = format!(
                         "a model cannot be called `{}`: so others refer to the model `{name}` of the {space}; call it by its name",

@@ -123,6 +123,11 @@ impl<'f> FileProblems<'f> {
         self.definition = Some(definition);
     }
 
+    /// What is found from now on is about the file, and disables no definition that is in it.
+    pub(crate) fn about_file(&mut self) {
+        self.definition = None;
+    }
+
     /// The definition is named on `line`.
     pub(crate) fn named_on(&mut self, line: Option<usize>) {
         self.named_on = line;

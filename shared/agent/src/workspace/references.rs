@@ -89,6 +89,9 @@ fn model(workspace: &Workspace, reference: &str, platform: &Platform) -> Result<
         if workspace.models.contains_key(name) {
             return Ok(());
         }
+        if let Some(flaw) = workspace.unread_models() {
+            return Err(format!("its model `{reference}` is not known: mend `{}` first ({})", flaw.file, flaw.message));
+        }
         let guess = guess(name, &mut workspace.models.keys().map(String::as_str));
         return Err(format!("there is no model `{reference}`{guess}"));
     }

@@ -371,6 +371,24 @@ fn what_an_agent_names_and_cannot_be_read_is_to_be_mended_first() {
 }
 
 #[test]
+fn a_model_in_a_file_that_cannot_be_read_is_not_said_to_be_missing() {
+    let broken = "small:\n\tprovider: openai\n";
+    let first = format!("mend `{MODELS}` first (this is no valid YAML");
+    for (agent, settings) in [
+        ("---\nmodel: workspace/small\n---\nHelp.\n", ""),
+        ("---\nmodel: fast\n---\nHelp.\n", "models: {fast: workspace/small}\n"),
+        ("---\nmode: all\n---\nHelp.\n", ""),
+    ] {
+        let found = lines(&declared(&[(AGENT, agent), (MODELS, broken), (SETTINGS, settings)]));
+        assert!(found.iter().any(|line| line.starts_with(AGENT) && line.contains(&first)), "{agent}: {found:#?}");
+        assert!(!found.iter().any(|line| line.contains("there is no model")), "{agent}: {found:#?}");
+    }
+    let slip = lines(&declared(&[(AGENT, "---\nmodel: fats\n---\nHelp.\n"), (MODELS, broken)]));
+    let told = "there is no model `fats`: did you mean `fast`?";
+    assert!(slip.iter().any(|line| line.contains(told)), "an alias is no matter of that file: {slip:#?}");
+}
+
+#[test]
 fn a_file_of_tools_that_cannot_be_read_is_the_first_error_and_one_of_each_agent() {
     let agent = "---\ndescription: Helps\nmodel: fast\ntools: {external: [docs, mail, map]}\n---\nHelp.\n";
     let found = lines(&declared(&[(AGENT, agent), (TOOLS, "docs:\n\turl: x\n")]));
@@ -406,10 +424,11 @@ fn what_can_be_known_before_a_run_is_told() {
 #[test]
 fn no_model_is_called_as_others_refer_to_one() {
     for space in ["platform", "workspace"] {
-        let model = format!("{space}/main: {{provider: openai, name: x}}\n");
+        let model = format!("large: {{provider: openai, name: x}}\n{space}/main: {{provider: openai, name: x}}\n");
         let workspace = with(".openharness/models/more.yaml", model.leak());
         let told = lines(&workspace);
         assert!(!workspace.models.contains_key(&format!("{space}/main")), "{told:?}");
+        assert!(workspace.is_enabled(DefinitionKind::Model, "large"), "the one above stays: {told:?}");
         let expected = format!("a model cannot be called `{space}/main`");
         assert!(told.iter().any(|line| line.contains(&expected)), "{told:?}");
     }
