@@ -15,6 +15,9 @@ use crate::names::nearest;
 pub(super) const SEVERAL: &str =
     "it names no model, and there are several: set `model`, or the alias `default` in the settings";
 
+/// The most names that are told where none is like the one that was written.
+const MOST_NAMED: usize = 5;
+
 /// A model, and the sampling with which an agent asks it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedModel {
@@ -52,8 +55,20 @@ impl Workspace {
 
     /// The alias of agents that name no model: `default`, or the only one.
     fn default_alias(&self) -> Option<&ModelChoice> {
+        self.named_default_alias().map(|(_, choice)| choice)
+    }
+
+    fn named_default_alias(&self) -> Option<(&String, &ModelChoice)> {
         let aliases = &self.settings.models;
-        aliases.get("default").or_else(|| aliases.values().next().filter(|_| aliases.len() == 1))
+        aliases.get_key_value("default").or_else(|| aliases.iter().next().filter(|_| aliases.len() == 1))
+    }
+
+    /// The alias that stands for the model of `agent`, by which it is named or because none is.
+    pub(super) fn alias_of(&self, agent: &AgentDefinition) -> Option<(&String, &ModelChoice)> {
+        match &agent.model {
+            Some(choice) => self.settings.models.get_key_value(&choice.reference),
+            None => self.named_default_alias(),
+        }
     }
 
     /// The same without the sampling of the agent. Those in `known` are looked at already.
@@ -115,9 +130,8 @@ impl Workspace {
         if let Some(alias) = self.settings.models.get(name) {
             let reference = &alias.reference;
             if !reference.contains('/') {
-                return Err(format!(
-                    "alias `{name}` stands for `{reference}`, which is no reference: write `workspace/{reference}`"
-                ));
+                let instead = self.instead_of(reference, std::iter::empty());
+                return Err(format!("`{reference}` is no reference to a model{instead}"));
             }
             let config = alias.config.overridden_by(&choice.config);
             return Ok(ResolvedModel { reference: reference.clone(), config });
@@ -125,9 +139,23 @@ impl Workspace {
         if self.models.contains_key(name) {
             return Err(format!("there is no alias `{name}`; the model of that name is `workspace/{name}`"));
         }
-        let guess = nearest(name, self.settings.models.keys().map(String::as_str));
-        let guess = guess.map(|name| format!(": did you mean `{name}`?")).unwrap_or_default();
+        let aliases = self.settings.models.keys();
+        let guess = nearest(name, aliases.clone().map(String::as_str));
+        let guess = guess.map(|name| format!(": did you mean `{name}`?"));
+        let guess = guess.unwrap_or_else(|| self.instead_of(name, aliases.cloned()));
         Err(format!("there is no model `{name}`{guess}"))
+    }
+
+    /// What can be written in the place of `name`, by which no model is asked: the one that its provider calls so, or one of
+    /// `aliases` and references that there are.
+    fn instead_of(&self, name: &str, aliases: impl Iterator<Item = String>) -> String {
+        if let Some(model) = self.models.values().find(|model| model.name == name || model.model == name) {
+            return format!(": did you mean `workspace/{}`?", model.name);
+        }
+        let own = self.models.keys().map(|name| format!("workspace/{name}"));
+        let lent = self.platform_models.keys().map(|name| format!("platform/{name}"));
+        let all: Vec<String> = aliases.chain(own).chain(lent).take(MOST_NAMED).collect();
+        if all.is_empty() { String::new() } else { format!("; name one of `{}`", all.join("`, `")) }
     }
 
     /// The definition of `workspace/NAME` or `platform/NAME`, if it is enabled.

@@ -31,6 +31,11 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         let asked = workspace.model_of(agent);
         if let Err(message) = asked.and_then(|asked| model(workspace, &asked.reference, platform)) {
             let line = agent.model.as_ref().map(|choice| choice.line);
+            // The mistake stands there, and is told with each agent that it disables.
+            let message = match workspace.alias_of(agent) {
+                Some((alias, choice)) => format!("alias `{alias}` in line {} of `{SETTINGS}`: {message}", choice.line),
+                None => message,
+            };
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
         let stand_in = workspace.stand_in(agent).map(|(alias, _)| alias.to_owned());
@@ -70,7 +75,7 @@ fn aliases(workspace: &mut Workspace, platform: &Platform) {
     };
     let flaws: Vec<_> = workspace.settings.models.iter().filter_map(flaw).collect();
     for (alias, line, message) in flaws {
-        if !workspace.problems.iter().any(|problem| problem.message == message) {
+        if !workspace.problems.iter().any(|problem| problem.message.ends_with(&message)) {
             workspace.warn(SETTINGS, Some(line), format!("alias `{alias}`: {message}"));
         }
     }

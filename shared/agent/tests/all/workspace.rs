@@ -120,6 +120,12 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             ":2: error: the front matter has no field `modle`: did you mean `model`?",
         ),
         (AGENT, "---\nmodel: fats\n---\nHi\n", ":2: error: there is no model `fats`: did you mean `fast`?"),
+        (AGENT, "---\nmodel: tiny\n---\nHi\n", ":2: error: there is no model `tiny`: did you mean `workspace/small`?"),
+        (
+            AGENT,
+            "---\nmodel: gpt-5\n---\nHi\n",
+            ":2: error: there is no model `gpt-5`; name one of `fast`, `workspace/small`",
+        ),
         (
             AGENT,
             "---\nmodel: workspace/smal\n---\nHi\n",

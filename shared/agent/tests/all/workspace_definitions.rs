@@ -79,13 +79,16 @@ fn of_several_aliases_none_is_the_model_of_an_agent_that_names_none() {
     assert!(workspace.enabled_agents().any(|agent| agent.name == "lead"));
     for (spare, flaw) in [
         ("workspace/larg", "there is no model `workspace/larg`: did you mean `large`?"),
-        ("smart", "alias `spare` stands for `smart`, which is no reference: write `workspace/smart`"),
+        ("smart", "`smart` is no reference to a model; name one of `workspace/small`, `workspace/large`"),
+        ("large", "`large` is no reference to a model: did you mean `workspace/large`?"),
     ] {
         let workspace = of(&format!("{several}, spare: {spare}"), "model: smart\n");
         let warning = format!("{SETTINGS}:2: warning: alias `spare`: {flaw}");
         assert_eq!((lines(&workspace), workspace.is_sound()), (vec![warning], true), "no agent asks for it");
         let told = lines(&of(&format!("{several}, spare: {spare}"), "model: spare\n"));
         assert!(told.iter().all(|line| line.contains("lead.md") || line.contains("scout.md")), "{told:?}");
+        let place = format!("lead.md:3: error: alias `spare` in line 2 of `{SETTINGS}`: {flaw}");
+        assert!(told.iter().any(|line| line.ends_with(&place)), "the mistake is not there: {told:?}");
     }
 }
 
