@@ -127,21 +127,30 @@ fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     hooks.chain(actions)
 }
 
+/// The line of `file` on which `written` stands, as far as it stands in one.
+fn line_of(file: &Path, written: &str) -> Option<usize> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let first = written.lines().next().filter(|first| !first.is_empty())?;
+    text.lines().position(|line| line.contains(first)).map(|at| at + 1)
+}
+
 /// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
 fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let complaint = |(file, place, command): (&str, &str, &str)| {
-        let message = if folder.join(place).is_dir() {
+        let (message, written) = if folder.join(place).is_dir() {
             let script = command.split_whitespace().next().filter(|word| is_path(word))?;
             let what = match folder.join(place).join(script).metadata() {
                 Err(_) => "and there is no such file",
                 Ok(meta) if meta.permissions().mode() & 0o111 == 0 => "which may not be executed: `chmod +x` it",
                 Ok(_) => return None,
             };
-            format!("`command` runs `{script}` in `{}`, {what}", if place.is_empty() { "." } else { place })
+            let shown = if place.is_empty() { "." } else { place };
+            (format!("`command` runs `{script}` in `{shown}`, {what}"), command)
         } else {
-            format!("there is no folder `{place}`, in which its command is run")
+            (format!("there is no folder `{place}`, in which its command is run"), place)
         };
-        Some(Problem { file: file.to_owned(), line: None, severity: Severity::Error, message, disables: None })
+        let line = line_of(&folder.join(file), written);
+        Some(Problem { file: file.to_owned(), line, severity: Severity::Error, message, disables: None })
     };
     commands(workspace).filter_map(complaint).collect()
 }
@@ -338,7 +347,33 @@ fn line(entry: &CatalogEntry, is_default: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_script_that_cannot_run_is_told_with_the_line_that_names_it() {
+        let place = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let file = place.path().join(".openharness").join(path);
+            fs::create_dir_all(file.parent().expect("a folder")).expect("folders");
+            fs::write(file, text).expect("a file");
+        };
+        let entry = |command: &str| format!("name: pay\ndescription: Pays.\nentry:\n  {command}\n");
+        write("hooks/guard.yaml", "events: [run_failed]\nhandler:\n  type: command\n  command: ./guard.sh --all\n");
+        write("actions/pay/ACTION.yaml", &entry("command: ./pay.sh"));
+        write("actions/pay/pay.sh", "#!/bin/sh\n");
+        write("actions/send/ACTION.yaml", &entry("command: x\n  cwd: tools/send").replace("name: pay", "name: send"));
+        let workspace = futures::executor::block_on(opened(place.path())).expect("it can be read");
+        let told: Vec<String> = workspace.problems.iter().map(ToString::to_string).collect();
+        for line in [
+            ".openharness/hooks/guard.yaml:4: error: `command` runs `./guard.sh` in `.`, and there is no such file",
+            ".openharness/actions/pay/ACTION.yaml:4: error: `command` runs `./pay.sh` in `.openharness/actions/pay`, which",
+            ".openharness/actions/send/ACTION.yaml:5: error: there is no folder `tools/send`, in which its command is run",
+        ] {
+            assert!(told.iter().any(|one| one.starts_with(line)), "{line}: {told:#?}");
+        }
+    }
 
     #[test]
     fn calls_that_wait_are_told_in_words() {

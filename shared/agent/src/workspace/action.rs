@@ -54,6 +54,11 @@ fn is_sound(name: &str) -> bool {
 }
 
 fn entry(node: &YamlNode, folder: &str, problems: &mut FileProblems<'_>) -> Option<ActionEntry> {
+    if node.as_map().is_none() {
+        let message = format!("`entry` is {}: the command line stands in it, `entry: {{command: …}}`", node.kind());
+        problems.error(node.line, message);
+        return None;
+    }
     let mut fields = Fields::of(node, "`entry`", problems);
     let command = fields.text("command", problems);
     if command.as_deref().is_none_or(|command| command.trim().is_empty()) {
@@ -96,7 +101,7 @@ fn exposure(node: &YamlNode, problems: &mut FileProblems<'_>) -> ActionExposure 
 /// The `input_schema` of `what`.
 pub(super) fn schema(fields: &mut Fields<'_>, what: &str, problems: &mut FileProblems<'_>) -> Map {
     let any = || Map::from_iter([("type".to_owned(), Value::from("object"))]);
-    let line = fields.line();
+    let line = fields.place_of("input_schema");
     match fields.json("input_schema") {
         None => any(),
         Some(Value::Object(schema)) => {

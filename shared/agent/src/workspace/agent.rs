@@ -12,6 +12,8 @@ const MOST_STEPS: u64 = 1_000;
 const DAY: u64 = 24 * 3600;
 /// The most money that a run may be allowed.
 const MOST_COST: f64 = 1e9;
+/// The name under which the place of that limit is noted.
+pub(super) const MAX_COST: &str = "policy.max_cost";
 /// The fields of an agent.
 const FIELDS: [&str; 17] = [
     "mode",
@@ -272,6 +274,9 @@ fn policy_of(node: &YamlNode, problems: &mut FileProblems<'_>) -> AgentPolicy {
         max_concurrent_subagents: fields.whole("max_concurrent_subagents", (1, 25), problems),
         approval: ApprovalPolicy::of(&mut fields, problems),
     };
+    if let Some(line) = fields.line_of("max_cost") {
+        problems.note(MAX_COST, line);
+    }
     fields.finish(problems);
     policy
 }

@@ -18,6 +18,7 @@ pub(crate) struct Fields<'n> {
     line: usize,
     entries: &'n [YamlEntry],
     known: Vec<&'static str>,
+    is_misfit: bool,
 }
 
 impl<'n> Fields<'n> {
@@ -32,7 +33,13 @@ impl<'n> Fields<'n> {
                 &[]
             }
         };
-        Self { what, line: node.line, entries, known: Vec::new() }
+        let is_misfit = node.as_map().is_none() && node.value != NodeValue::Null;
+        Self { what, line: node.line, entries, known: Vec::new(), is_misfit }
+    }
+
+    /// True for what is no mapping, which has been told.
+    pub(crate) fn is_misfit(&self) -> bool {
+        self.is_misfit
     }
 
     /// Line of the mapping.
@@ -45,6 +52,11 @@ impl<'n> Fields<'n> {
         self.know(name);
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
         (entry.value.value != NodeValue::Null).then_some(&entry.value)
+    }
+
+    /// Line of the field `name`, or else of the mapping.
+    pub(crate) fn place_of(&self, name: &str) -> usize {
+        self.line_of(name).unwrap_or(self.line)
     }
 
     /// Line of the field `name`, also where it is null.
@@ -105,6 +117,18 @@ impl<'n> Fields<'n> {
             None => noted(node, problems).map(|text| vec![text]),
         };
         texts.or_else(|| self.misfit(name, node, "a list of texts", problems))
+    }
+
+    /// The same, each with its line.
+    pub(crate) fn texts_in_lines(
+        &mut self,
+        name: &'static str,
+        problems: &mut FileProblems<'_>,
+    ) -> Option<Vec<(String, usize)>> {
+        let texts = self.texts(name, problems)?;
+        let node = self.get(name)?;
+        let items = node.as_list().unwrap_or(std::slice::from_ref(node));
+        Some(texts.into_iter().zip(items.iter().map(|item| item.line)).collect())
     }
 
     /// One of `words`.

@@ -116,13 +116,18 @@ impl HookDefinition {
         let name = fields.text("name", problems).unwrap_or_else(|| stem.to_owned());
         problems.about(DefinitionName::new(DefinitionKind::Hook, &name));
         let events = named(&mut fields, "events", HookEvent::ALL, HookEvent::as_str, problems);
-        if events.is_empty() {
+        if fields.get("events").is_none_or(|events| events.as_list().is_some_and(<[_]>::is_empty)) {
             problems.error(node.line, format!("hook `{name}` has no `events`: name what it is run at"));
         }
         let capabilities = named(&mut fields, "capabilities", HookCapability::ALL, HookCapability::as_str, problems);
         let matcher = fields.text("matcher", problems);
         if let Some(Err(error)) = matcher.as_deref().map(Regex::new) {
-            problems.error(node.line, format!("`matcher` of hook `{name}` is no regular expression: {error}"));
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            let line = fields.place_of("matcher");
+            let message =
+                format!("`matcher` of hook `{name}` is no regular expression: {reason}; `.*` stands for anything");
+            problems.error(line, message);
         }
         let on_error = match fields.word("on_error", &["open", "closed"], problems) {
             Some("closed") => OnHookError::Closed,
@@ -158,14 +163,15 @@ fn named<T: Copy>(
     word: fn(T) -> &'static str,
     problems: &mut FileProblems<'_>,
 ) -> Vec<T> {
-    let line = fields.line();
     let mut found = Vec::new();
-    for text in fields.texts(field, problems).unwrap_or_default() {
+    for (text, line) in fields.texts_in_lines(field, problems).unwrap_or_default() {
         match all.iter().find(|one| word(**one) == text) {
             Some(one) => found.push(*one),
             None => {
                 let guess = crate::names::nearest(&text, all.iter().map(|one| word(*one)));
-                let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
+                let names = || all.iter().map(|one| word(*one)).collect::<Vec<_>>().join("`, `");
+                let guess = guess.map(|guess| format!(": did you mean `{guess}`?"));
+                let guess = guess.unwrap_or_else(|| format!(": it has `{}`", names()));
                 problems.error(line, format!("`{field}` has no `{text}`{guess}"));
             }
         }

@@ -99,6 +99,9 @@ impl ModelDefinition {
     pub(crate) fn read(name: &str, file: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Model, name));
         let mut fields = Fields::of(node, format!("model `{name}`"), problems);
+        if fields.is_misfit() {
+            return None;
+        }
         let provider = fields.word("provider", &PROVIDERS, problems);
         let model = fields.text("name", problems);
         let model = model.filter(|model| !model.trim().is_empty());

@@ -123,6 +123,11 @@ fn prompt(node: &YamlNode, what: &str, file: FileText<'_>, problems: &mut FilePr
     }
 }
 
+/// The name under which the place of `key` in the mapping `field` is noted.
+pub(super) fn key_of(field: &str, key: &str) -> String {
+    format!("llm_optimized.{field}: {key}")
+}
+
 fn several(
     fields: &mut Fields<'_>,
     name: &'static str,
@@ -136,6 +141,7 @@ fn several(
     };
     let mut found = IndexMap::new();
     for entry in entries {
+        problems.note(&key_of(name, &entry.key), entry.line);
         let text = prompt(&entry.value, &format!("`{name}.{}`", entry.key), file, problems);
         found.extend(text.map(|text| (entry.key.clone(), text)));
     }
@@ -143,10 +149,9 @@ fn several(
 }
 
 fn order(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<Vec<Segment>> {
-    let line = fields.line();
     let mut order = Vec::new();
     let mut is_sound = true;
-    for name in fields.texts("order", problems)? {
+    for (name, line) in fields.texts_in_lines("order", problems)? {
         match Segment::NAMES.iter().find(|(known, _)| *known == name) {
             Some((_, Some(segment))) if order.contains(segment) => {
                 problems.error(line, format!("`order` has `{name}` twice: leave one"));

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
-use super::agent::{AgentDefinition, AgentMode, ModelChoice, ToolSelection};
+use super::agent::{AgentDefinition, AgentMode, MAX_COST, ModelChoice, ToolSelection};
 use super::approval::{ApprovalPolicy, is_exact, listed, matches};
 use super::asked::SEVERAL;
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
 use super::model::PROVIDERS;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
-use super::prompts::Segment;
+use super::prompts::{Segment, key_of};
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
 use crate::names::{OWN_TOOLS, nearest, slip_of};
@@ -120,7 +120,8 @@ fn budget(workspace: &mut Workspace, agent: &AgentDefinition) {
     if agent.policy.max_cost.is_some() && model.is_some_and(|model| model.prices.is_none()) {
         let message = "`max_cost` limits nothing: its model has no `metadata: {prices: {prompt: …, completion: …}}`";
         let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
-        workspace.disable(&agent.file, None, name, message.to_owned());
+        let line = workspace.places.line(&agent.file, MAX_COST);
+        workspace.disable(&agent.file, line, name, message.to_owned());
     }
 }
 
@@ -441,14 +442,16 @@ fn prompts(workspace: &mut Workspace, platform: &Platform) {
     for name in strange {
         let guess = nearest(&name, known.iter().map(String::as_str));
         let message = format!("`llm_optimized.models`: {}", missing("model or alias", &name, guess));
-        workspace.warn(PROMPTS, None, format!("{message}; a model of the workspace is `workspace/NAME`"));
+        let line = workspace.places.line(PROMPTS, &key_of("models", &name));
+        workspace.warn(PROMPTS, line, format!("{message}; a model of the workspace is `workspace/NAME`"));
     }
     let strange = |name: &&String| !PROVIDERS.contains(&name.as_str());
     let strange: Vec<String> = workspace.prompts.providers.keys().filter(strange).cloned().collect();
     for name in strange {
         let message = missing("provider", &name, nearest(&name, PROVIDERS));
         let there_are = PROVIDERS.join(", ");
-        workspace.warn(PROMPTS, None, format!("`llm_optimized.providers`: {message}; there are {there_are}"));
+        let line = workspace.places.line(PROMPTS, &key_of("providers", &name));
+        workspace.warn(PROMPTS, line, format!("`llm_optimized.providers`: {message}; there are {there_are}"));
     }
 }
 
@@ -508,17 +511,18 @@ fn imports(workspace: &mut Workspace) {
     };
     let skills = imports.skills.iter().filter(|name| !has_skill(name)).map(|name| ("skill", name));
     let tools = imports.tools.iter().filter(|name| !workspace.tools.contains_key(*name));
-    let missing: Vec<String> = skills
+    let missing: Vec<_> = skills
         .chain(tools.map(|name| ("server of tools", name)))
         .map(|(what, name)| {
-            format!(
+            let message = format!(
                 "there is no {what} `{name}` here, and none is imported when a workspace runs: imports are copied when \
                  one is made of a template"
-            )
+            );
+            (workspace.places.line(SETTINGS, name), message)
         })
         .collect();
-    for message in missing {
-        workspace.warn(SETTINGS, None, message);
+    for (line, message) in missing {
+        workspace.warn(SETTINGS, line, message);
     }
 }
 

@@ -24,6 +24,9 @@ pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblem
         return None;
     }
     let mut fields = Fields::of(node, format!("tool server `{name}`"), problems);
+    if fields.is_misfit() {
+        return None;
+    }
     let enabled = fields.boolean("enabled", problems).unwrap_or(true);
     let timeout_ms = fields.whole("timeout", (1, 24 * 3600 * 1000), problems);
     let expose = fields.get("expose").map(|node| exposure(node, problems)).unwrap_or_default();
@@ -46,16 +49,20 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
     let headers = fields.templates("headers", problems);
     let oauth = fields.get("oauth").map(|node| oauth(name, node, problems));
     let http = fields.get("http");
+    let is_told = |name: &'static str, is_read: bool, fields: &mut Fields<'_>| !is_read && fields.get(name).is_some();
+    let is_misfit = is_told("command", command.is_some(), fields) || is_told("url", url.is_some(), fields);
     let message = match (command, url, http) {
         (Some(command), None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
         (None, Some(url), None) => {
-            check_scheme(&format!("`url` of `{name}`"), &url, line, problems);
-            check_headers(name, &headers, (is_header_of_server, line), problems);
+            check_scheme(&format!("`url` of `{name}`"), &url, fields.place_of("url"), problems);
+            check_headers(name, &headers, (is_header_of_server, fields.place_of("headers")), problems);
             return Some(ToolSourceDefinition::Server { url, headers, oauth });
         }
         (None, None, Some(node)) => {
             return http_tool(name, node, problems).map(|tool| ToolSourceDefinition::Http(Box::new(tool)));
         }
+        // That one of them cannot be read has been told.
+        (None, None, None) if is_misfit => return None,
         (None, None, None) => "has neither `command` nor `url` nor `http`: set one of them",
         (_, _, _) => "has more than one of `command`, `url` and `http`: leave one of them",
     };
@@ -73,16 +80,19 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     let url = fields.template("url", problems);
     match &url {
         None => problems.error(node.line, format!("`http` of `{name}` has no `url`")),
-        Some(url) => check_scheme(&format!("`url` of `{name}`"), url, node.line, problems),
+        Some(url) => check_scheme(&format!("`url` of `{name}`"), url, fields.place_of("url"), problems),
     }
     if url.as_ref().is_some_and(Template::chooses_host) {
-        problems.error(node.line, format!("an argument stands in the host of `url` of `{name}`: write the host there"));
+        problems.error(
+            fields.place_of("url"),
+            format!("an argument stands in the host of `url` of `{name}`: write the host there"),
+        );
     }
     let headers = fields.templates("headers", problems);
-    check_headers(name, &headers, (is_header_of_http_tool, node.line), problems);
+    check_headers(name, &headers, (is_header_of_http_tool, fields.place_of("headers")), problems);
     let input_schema = schema(&mut fields, &format!("tool `{name}`"), problems);
     if let Some(url) = &url {
-        check_arguments(name, url, &input_schema, node.line, problems);
+        check_arguments(name, url, &input_schema, fields.place_of("url"), problems);
     }
     let effect = fields.word("effect", &["safe", "manual"], problems);
     let tool = HttpToolDefinition {
@@ -105,7 +115,7 @@ fn oauth(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> serde_
     for field in ["token_url", "client_id", "client_secret", "refresh_token"] {
         let template = fields.template(field, problems);
         if let Some(url) = template.as_ref().filter(|_| field == "token_url") {
-            check_scheme(&format!("`token_url` of {what}"), url, node.line, problems);
+            check_scheme(&format!("`token_url` of {what}"), url, fields.place_of(field), problems);
         }
         client.extend(template.map(|template| (field.to_owned(), template.written().into())));
     }

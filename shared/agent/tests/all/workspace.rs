@@ -201,7 +201,7 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         (
             TOOLS,
             "docs:\n  url: https://x/mcp\n  headers: {Accept: text/plain}\n",
-            ":2: error: the header `Accept` of `docs` cannot be set: remove it",
+            ":3: error: the header `Accept` of `docs` cannot be set: remove it",
         ),
         (
             TOOLS,

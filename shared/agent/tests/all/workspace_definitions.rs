@@ -4,7 +4,7 @@ use dormouse_agent::catalog;
 use dormouse_agent::workspace::{DefinitionKind, Platform, Severity, ToolOrigin, Workspace, load};
 use dormouse_ports::execution::ExecutionTier;
 
-use crate::workspace::{AGENT, MODELS, REVIEW, SETTINGS, declared, files, lines, platform, sound};
+use crate::workspace::{AGENT, MODELS, REVIEW, SETTINGS, TOOLS, declared, files, lines, platform, sound};
 
 const ACTION: (&str, &str) = (
     ".openharness/actions/deploy/ACTION.yaml",
@@ -279,6 +279,87 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     );
     let unread = declared(&[(HOOK.0, "events: [before_tool]\nhandler: {type: command, command: x}\n")]);
     assert!(unread.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "better one question too many");
+}
+
+#[test]
+fn a_mistake_is_told_once_and_with_its_own_line() {
+    let prompts = ".openharness/prompts.yaml";
+    let action = "name: a\ndescription: x\nentry: {command: x}\n";
+    let handler = "handler: {type: command, command: x}\n";
+    for (path, text, told) in [
+        (
+            HOOK.0,
+            format!("name: guard\n{handler}events:\n  - run_failed\n  - PreToolUse\n"),
+            ":5: error: `events` has no",
+        ),
+        (
+            HOOK.0,
+            format!("{handler}events: [run_complete]\n"),
+            ":2: error: `events` has no `run_complete`: did you mean",
+        ),
+        (
+            HOOK.0,
+            format!("events: [run_failed]\n{handler}matcher: '*'\n"),
+            ":3: error: `matcher` of hook `guard` is no",
+        ),
+        (
+            ACTION.0,
+            "name: a\ndescription: x\nentry: ./run.sh\n".to_owned(),
+            ":3: error: `entry` is a text: the command",
+        ),
+        (
+            ACTION.0,
+            format!("{action}input_schema: {{type: 7}}\n"),
+            ":4: error: `input_schema` of action `a` is no JSON",
+        ),
+        (
+            TOOLS,
+            "docs: npx docs\n".to_owned(),
+            ":1: error: tool server `docs` must be a mapping of fields, and is a text",
+        ),
+        (
+            TOOLS,
+            "docs:\n  command: [npx, docs]\n".to_owned(),
+            ":2: error: `command` of tool server `docs` must be a text",
+        ),
+        (
+            TOOLS,
+            "docs:\n  http:\n    description: x\n    url: docs.example\n".to_owned(),
+            ":4: error: `url` of `docs` must begin with `https://` or `http://`, and is `docs.example`",
+        ),
+        (".openharness/models/more.yaml", "more: gpt-5\n".to_owned(), ":1: error: model `more` must be a mapping of"),
+        (
+            prompts,
+            "base: x\ncompose:\n  order:\n    - base\n    - agnt\n".to_owned(),
+            ":5: error: `order` has no `agnt`",
+        ),
+        (
+            prompts,
+            "llm_optimized:\n  providers:\n    anthropik: x\n".to_owned(),
+            ":3: warning: `llm_optimized.providers`",
+        ),
+        (
+            prompts,
+            "llm_optimized:\n  models:\n    workspace/smal: x\n".to_owned(),
+            ":3: warning: `llm_optimized.models`",
+        ),
+    ] {
+        let mut all = sound();
+        all.retain(|(other, _)| ![AGENT, path].contains(other));
+        let agent = "---\nmodel: fast\n---\nHelp.\n";
+        all.extend([(AGENT, agent), (path, text.as_str())]);
+        let found = lines(&load(&files(&all), &platform()));
+        assert_eq!(found.len(), 1, "{text}: {found:#?}");
+        assert!(found[0].starts_with(&format!("{path}{told}")), "{told}: {found:#?}");
+    }
+    let settings = "models: {fast: workspace/small}\nimports:\n  skills: [draw]\n";
+    let found = lines(&declared(&[(SETTINGS, settings)]));
+    let told = format!("{SETTINGS}:3: warning: there is no skill `draw` here");
+    assert!(found.len() == 1 && found[0].starts_with(&told), "{found:#?}");
+    let costly = "---\nmodel: fast\npolicy:\n  max_steps: 3\n  max_cost: 2\n---\nHelp.\n";
+    let found = lines(&declared(&[(AGENT, costly)]));
+    let told = format!("{AGENT}:5: error: `max_cost` limits nothing");
+    assert!(found.len() == 1 && found[0].starts_with(&told), "{found:#?}");
 }
 
 #[test]
