@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use dormouse_agent::workspace::{
-    AgentMode, ApprovalPolicy, Files, KnownFiles, PLATFORM as OF_PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, Platform,
-    Problem, Severity, Workspace, load,
+    AgentMode, ApprovalPolicy, DefinitionKind, DefinitionName, Files, KnownFiles, PLATFORM as OF_PLATFORM,
+    PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem, Severity, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_declared::{Presence, PresenceKind, online};
@@ -223,7 +223,7 @@ async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
             let said = one.outcome.as_ref().map_or_else(|reason| format!("error: {reason}"), Clone::clone);
             writeln!(out, "{}", plain(&format!("{} `{}`: {said}", one.kind.as_str(), one.name)))?;
         }
-        let can_run = format!("{} of {} agents can run", workspace.enabled_agents().count(), workspace.agents.len());
+        let can_run = format!("{} of {} agents can run", workspace.enabled_agents().count(), agents_in(&workspace));
         let rest = match (workspace.problems.len(), silent) {
             (0, 0) => "; nothing is wrong".to_owned(),
             (warnings, 0) if workspace.is_sound() => format!("; {warnings} to look at above"),
@@ -233,6 +233,13 @@ async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
         writeln!(out, "{can_run}{rest}")?;
     }
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// The agents of `workspace`, with those of which nothing could be read.
+fn agents_in(workspace: &Workspace) -> usize {
+    let is_unread =
+        |name: &&DefinitionName| name.kind == DefinitionKind::Agent && !workspace.agents.contains_key(&name.name);
+    workspace.agents.len() + workspace.disabled.iter().filter(is_unread).count()
 }
 
 /// What the models and servers of tools of `workspace` in `folder` say when they are asked.

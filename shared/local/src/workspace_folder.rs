@@ -25,7 +25,7 @@ impl WorkspaceFolder {
         let found = root.canonicalize().map_err(|error| failed(&error, &root.display().to_string()))?;
         match found.is_dir() {
             true => Ok(Self { root: found }),
-            false => Err(WorkspaceError::NotFound(format!("the folder {}", root.display()))),
+            false => Err(WorkspaceError::Denied(format!("{} is a file and no folder", root.display()))),
         }
     }
 
@@ -241,6 +241,9 @@ mod tests {
             assert!(matches!(refused, Err(WorkspaceError::InvalidPath(_))), "{outside}: {refused:?}");
         }
         assert!(matches!(folder.read("nothing", 100).await, Err(WorkspaceError::NotFound(_))));
+        fs::write(root.join("alone"), "x").expect("a file");
+        let refused = WorkspaceFolder::open(&root.join("alone")).expect_err("it is no folder").to_string();
+        assert!(refused.ends_with("alone is a file and no folder"), "{refused}");
     }
 
     #[tokio::test]

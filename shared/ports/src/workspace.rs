@@ -71,6 +71,6 @@ pub enum WorkspaceError {
     #[error("the workspace cannot be read now: {0}")]
     Transient(String),
     /// An operator has to grant access first.
-    #[error("the workspace may not be read: {0}")]
+    #[error("{0}")]
     Denied(String),
 }

@@ -443,7 +443,9 @@ fn sound_name(name: &str) -> Result<(), String> {
     let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match (1..=64).contains(&name.len()) && name.chars().all(sound) {
         true => Ok(()),
-        false => Err("a name has up to 64 letters, digits, `-`, `_` and `.`".to_owned()),
+        false => {
+            Err("a name has up to 64 letters from `a` to `z`, also large ones, digits, `-`, `_` and `.`".to_owned())
+        }
     }
 }
 

@@ -26,6 +26,12 @@ impl<'t> FrontMatter<'t> {
 
     fn split(text: &'t str, known: &[&str]) -> Result<Self, (usize, String)> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if text.starts_with("---\r") && !text.contains('\n') {
+            return Err((
+                1,
+                "lines end with carriage returns alone: save the file with LF or CRLF as line ends".to_owned(),
+            ));
+        }
         let Some((_, rest)) = text.split_once('\n').filter(|(first, _)| first.trim_end() == "---") else {
             return match misplaced(text, known) {
                 Some(line) => Err((

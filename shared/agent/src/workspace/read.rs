@@ -14,8 +14,8 @@ pub(crate) const MOST_FILES: usize = 2_000;
 const ALL: &str = ".openharness";
 
 /// Files that are looked at before all others: what they say must not be missed because of those.
-const FIRST: [&str; 5] =
-    ["AGENTS.md", "agents.md", "Agents.md", ".openharness/settings.yaml", ".openharness/prompts.yaml"];
+const FIRST: [&str; 6] =
+    ["AGENTS.md", "AGENTS.MD", "agents.md", "Agents.md", ".openharness/settings.yaml", ".openharness/prompts.yaml"];
 
 /// The folders of definitions, those first that may forbid something. A folder with more files than there may still be is
 /// left out, and so noted: it takes no other along.

@@ -141,11 +141,26 @@ impl<'t> YamlReader<'t> {
     }
 
     fn broken(&self, error: &ScanError) -> YamlError {
-        let line = self.before + error.marker().line().clamp(1, self.lines);
-        let column = error.marker().col() + 1;
-        let written = self.text.lines().nth(line - self.before - 1).unwrap_or_default();
+        let (line, column) = self.place_of(error);
+        let written = self.written(line);
         let reason = explained(error.info(), written);
         YamlError { line, message: format!("this is no valid YAML at column {column}: {reason}") }
+    }
+
+    /// Line and column of `error`: a tab below a value is told by the parser with the value.
+    fn place_of(&self, error: &ScanError) -> (usize, usize) {
+        let line = self.before + error.marker().line().clamp(1, self.lines);
+        let is_tabbed = |line: &usize| self.written(*line).trim_start_matches(' ').starts_with('\t');
+        match error.info().contains("found a tab").then(|| (line..=self.before + self.lines).find(is_tabbed)).flatten()
+        {
+            Some(tabbed) => (tabbed, self.written(tabbed).find('\t').unwrap_or_default() + 1),
+            None => (line, error.marker().col() + 1),
+        }
+    }
+
+    /// What stands on `line` of the file.
+    fn written(&self, line: usize) -> &'t str {
+        self.text.lines().nth(line - self.before - 1).unwrap_or_default()
     }
 
     fn refuse(&self, span: Span, message: impl Into<String>) -> YamlError {
@@ -257,6 +272,9 @@ fn explained(info: &str, written: &str) -> String {
                 have single ones in it"
             .to_owned();
     }
+    if info.contains("tabs disallowed") || info.contains("found a tab") {
+        return format!("{info}; indent with blanks");
+    }
     if info.contains("scanning an anchor or alias") || info.contains("unknown anchor") {
         return format!("{info}; a value that begins with `*` or `&` stands in quotes: \"*\"");
     }
@@ -334,6 +352,9 @@ mod tests {
             ("external: [*]\n", 1, "stands in quotes: \"*\""),
             ("external: *\n", 1, "stands in quotes: \"*\""),
             ("external: [*_mail]\n", 1, "stands in quotes: \"*\""),
+            ("main:\n\tprovider: openai\n", 2, "indent with blanks"),
+            ("main:\n  provider: openai\n\tname: x\n", 3, "at column 1: "),
+            ("main:\n  provider: openai\n\tname: x\n", 3, "indent with blanks"),
         ] {
             let (at, message) = refused(text);
             assert!(at == line && message.contains(advice), "{text}: {at}: {message}");

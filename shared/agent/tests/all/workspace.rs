@@ -163,6 +163,7 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             ":3: error: `model` is set twice, first on line 2: leave one",
         ),
         (AGENT, "---\na: [\n---\nHi\n", "error: this is no valid YAML"),
+        (AGENT, "---\rmodel: fast\r---\rHi\r", ":1: error: lines end with carriage returns alone"),
         (
             AGENT,
             "---\ntools:\n  native: [read]\n---\nHi\n",

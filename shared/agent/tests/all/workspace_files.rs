@@ -81,11 +81,16 @@ fn what_is_not_read_is_named() {
     all.push((".openharness/agent/x.md", "x"));
     all.push((".openharness/memory/a.md", "x: 1"));
     all.push(("agents.md", "x"));
+    all.push(("AGENTS.MD", "x"));
     let workspace = load(&files(&all), &platform());
     assert!(workspace.problems.iter().all(|problem| problem.severity == Severity::Warning), "{:#?}", lines(&workspace));
     let found = lines(&workspace);
     assert_eq!(workspace.memory["a"], "x: 1");
-    for expected in ["did you mean `.openharness/agents`?", "call it `AGENTS.md`"] {
+    for expected in [
+        "did you mean `.openharness/agents`?",
+        "agents.md: warning: the file is not read: call it `AGENTS.md`",
+        "AGENTS.MD: warn",
+    ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:#?}");
     }
 }

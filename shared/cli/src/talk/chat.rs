@@ -113,6 +113,11 @@ fn ended(served: Result<Result<(), DevError>, JoinError>, agent: &str) -> Result
 
 /// Why there is no conversation with `agent`.
 fn not_served(error: &DevError, agent: &str) -> TalkError {
+    if let DevError::Folder(FolderError::Io { path, error }) = error {
+        let path = path.display();
+        let message = format!("what is said is kept in {path}, which cannot be used: {error}; make it writable");
+        return TalkError::NotServed(message);
+    }
     let DevError::Folder(FolderError::Taken { path, pid }) = error else {
         return TalkError::NotServed(error.to_string());
     };
@@ -247,6 +252,17 @@ enum Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_cannot_write_is_told_of_no_option_that_there_is_not() {
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = DevError::Folder(FolderError::Io { path: "helper/data".into(), error });
+        let told = not_served(&error, "helper").to_string();
+        assert!(
+            told.contains("helper/data, which cannot be used: permission denied") && !told.contains("--data"),
+            "{told}"
+        );
+    }
 
     #[test]
     fn a_slash_and_a_word_are_for_the_terminal_and_paths_are_not() {

@@ -202,7 +202,7 @@ fn mistakes_in_files_are_told_with_file_and_line_and_disable_only_what_they_are_
     fs::write(&bad, "---\nmodel: [\n---\nHi\n").expect("a file");
     let (status, told) = check();
     assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains(".openharness/agents/bad.md:2: error") && told.contains("1 of 1 agents can run"), "{told}");
+    assert!(told.contains(".openharness/agents/bad.md:2: error") && told.contains("1 of 2 agents can run"), "{told}");
     fs::remove_file(&bad).expect("it goes");
 
     let again = path(".openharness/models/again.yaml");
