@@ -269,7 +269,7 @@ fn misplaced_in_agent(key: &str) -> Option<&'static str> {
 /// What is to be changed besides in `node` where a number or a boolean was meant, and stands in quotes.
 fn unquoted(node: &YamlNode) -> &'static str {
     match &node.value {
-        NodeValue::Text(text) if text.parse().is_ok_and(f64::is_finite) || text.parse::<bool>().is_ok() => {
+        NodeValue::Text(text) if text.parse::<f64>().is_ok_and(f64::is_finite) || text.parse::<bool>().is_ok() => {
             ", without quotes"
         }
         NodeValue::Text(_)
