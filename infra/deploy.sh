@@ -84,16 +84,33 @@
 #   TABLE_ARN      another table instead of the stack's own, for a new stack, with time to live, recovery (0.20 dollars a month
 #                  per GB) and protection switched on by each deployment; infra/restore.sh adopt changes the table of one that runs. `-` is a new and empty one again, which NEW_TABLE=yes has to confirm
 set -euo pipefail
+# Files are named as they are seen from where this is called.
+from=$PWD
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
 
 architecture=${ARCHITECTURE:-arm64}
 zips=${ZIPS:?ZIPS must name the folder with the built functions}
+[[ $zips = /* ]] || zips=$from/$zips
 for function in inbound signal stream wakeup; do
     [ -f "$zips/$function.zip" ] || fail "$zips/$function.zip is missing; functions/build.sh makes it"
 done
 [[ ${TURN_SECONDS:--} =~ ^(-|[1-9][0-9]*)$ ]] || fail "TURN_SECONDS is a number of seconds, not $TURN_SECONDS"
+[[ ${PROTECTED:-yes} =~ ^(yes|no)$ ]] || fail "PROTECTED is yes or no, not $PROTECTED"
+# is_json KIND: whether what comes in is that, an array or an object. A function that cannot read what it is told does not start,
+# and CloudFormation does not notice.
+is_json() {
+    ! command -v python3 >/dev/null || python3 -c 'import json, sys
+sys.exit(not isinstance(json.load(sys.stdin), {"array": list, "object": dict}[sys.argv[1]]))' "$1" 2>/dev/null
+}
+[[ ${ISSUERS:--} = - ]] || is_json array <<<"$ISSUERS" || fail "ISSUERS is no JSON array of issuers (guide: Who may ask)"
+channels=${NOTIFICATIONS_FILE:-}
+[[ ${channels:-/} = /* ]] || channels=$from/$channels
+if [ -n "$channels" ]; then
+    [ -f "$channels" ] || fail "NOTIFICATIONS_FILE: there is no file $channels"
+    is_json object <"$channels" || fail "$channels holds no JSON object of channels (guide: Notifications)"
+fi
 for word in ${ROTATE:-} ${RETIRE:-}; do
     [[ $word =~ ^(callback-secret|signal-key)$ ]] || fail "ROTATE and RETIRE take callback-secret and signal-key, not $word"
 done
@@ -125,7 +142,7 @@ key_before=$(standing KmsKeyArn)
 if [ -n "$key_before" ] && [ "$key_before" != "$key" ]; then
     [ -z "${EARLIER_KMS_KEY_ARNS:-}" ] || fail "EARLIER_KMS_KEY_ARNS is for a deployment that does not change KMS_KEY_ARN:" \
         "the key before, $key_before, is added to them now"
-    [ -z "${ROTATE:-}${CALLBACK_SECRET:-}${SIGNAL_KEY:-}${NOTIFICATIONS_FILE:-}" ] || fail "secrets are written with the next deployment:" \
+    [ -z "${ROTATE:-}${CALLBACK_SECRET:-}${SIGNAL_KEY:-}$channels" ] || fail "secrets are written with the next deployment:" \
         "processes that run may not use the key $key yet, with which they would be encrypted"
     earlier_keys="${earlier_keys:+$earlier_keys,}$key_before"
     say "the functions may go on using $key_before: what is encrypted with it is read until EARLIER_KMS_KEY_ARNS=-"
@@ -440,8 +457,8 @@ if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ]; then
         "${receipts_key:-one}: put what it holds into the file receipt-keys of a folder, let \`dormouse receipts rotate\` make" \
         "the next one there, with the keys before, and put that back"
 fi
-if [ -n "${NOTIFICATIONS_FILE:-}" ]; then
-    put_secret notifications "$(tr '\n\t' '  ' <"$NOTIFICATIONS_FILE")"
+if [ -n "$channels" ]; then
+    put_secret notifications "$(tr '\n\t' '  ' <"$channels")"
 fi
 if [ "${NOTIFICATIONS:-$(standing Notifications)}" = enabled ] && ! has_secret notifications; then
     fail "there is no secret $(secret_name notifications): NOTIFICATIONS_FILE=channels.json makes it (guide: Notifications)"
@@ -483,7 +500,6 @@ case "${PROTECTED:-}" in
     yes) aws cloudformation update-termination-protection --enable-termination-protection --stack-name "$stack" >/dev/null ;;
     no) aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name "$stack" >/dev/null ;;
     '') ;;
-    *) fail "PROTECTED is yes or no" ;;
 esac
 
 aws cloudformation describe-stacks --stack-name "$stack" \

@@ -49,7 +49,10 @@ def condition(name, parameter):
         return f"{variable} == null ? true : contains({json.dumps(values)}, {variable})", said
     if "AllowedPattern" in parameter:
         pattern = f"^{parameter['AllowedPattern']}$" if "|" not in parameter["AllowedPattern"] else f"^({parameter['AllowedPattern']})$"
-        return f"{variable} == null ? true : can(regex({hcl(pattern)}, {variable}))", f"It has to match {parameter['AllowedPattern']}"
+        said = f"It has to match {parameter['AllowedPattern']}"
+        if "ConstraintDescription" in parameter:
+            said = f"It has to be {parameter['ConstraintDescription']}"
+        return f"{variable} == null ? true : can(regex({hcl(pattern)}, {variable}))", said
     least, most = parameter.get("MinValue"), parameter.get("MaxValue")
     limits = [f"{variable} >= {least}"] * (least is not None) + [f"{variable} <= {most}"] * (most is not None)
     if limits:

@@ -48,7 +48,8 @@ class Account:
         given = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "AWS_REGION": "eu-central-1", "STAGE": "dev"}
         given |= {"FAKE_ACCOUNT": str(self.place), "ZIPS": str(self.folder), "LOOK_EVERY": "0", "TMPDIR": str(self.folder)}
         command = ["bash", HERE.parent / script, *arguments]
-        done = subprocess.run(command, env=given | variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        where = {"cwd": self.folder, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run(command, env=given | variables, **where)
         return done.returncode == 0, done.stdout + done.stderr
 
     def deploy(self, **variables):
@@ -192,7 +193,7 @@ class Rotation(Scripts):
         account = self.deployed()
         channels = account.folder / "channels.json"
         for size, goes in ((5_000, True), (8_193, False)):
-            channels.write_text("x" * size)
+            channels.write_text("{}".rjust(size))
             done = account.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE=str(channels))
             self.assertEqual(done[0], goes, done[1])
         self.assertEqual(len(account.secrets["/dormouse/dev/notifications"]), 5_000)
@@ -468,6 +469,33 @@ class Deployment(Scripts):
         self.goes(account.deploy(EARLIER_KMS_KEY_ARNS="-"))
         self.goes(account.deploy())
         self.assertEqual(keys(), (first, ""))
+
+    def test_files_are_named_as_they_are_seen_by_who_deploys(self):
+        account = self.deployed()
+        (account.folder / "channels.json").write_text('{"ops": {"slack": "https://hooks.example.com/x"}}')
+        self.goes(account.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE="channels.json", ZIPS="."))
+        self.assertIn("hooks.example.com", account.secrets["/dormouse/dev/notifications"])
+
+    def test_what_no_function_could_read_is_refused_before_anything_is_written(self):
+        account = self.deployed()
+        (account.folder / "broken.json").write_text('{"ops": {"slack": "https://hooks.example.com/x"}')
+        (account.folder / "list.json").write_text("[]")
+        account.now(calls=[])
+        before = account.read()
+        for given, because in (
+            ({"ISSUERS": '[{"name": "login",}]'}, "ISSUERS is no JSON array"),
+            ({"ISSUERS": '{"name": "login"}'}, "ISSUERS is no JSON array"),
+            ({"NOTIFICATIONS_FILE": "broken.json"}, "holds no JSON object of channels"),
+            ({"NOTIFICATIONS_FILE": "list.json"}, "holds no JSON object of channels"),
+            ({"NOTIFICATIONS_FILE": "nowhere.json"}, "there is no file"),
+            ({"PROTECTED": "true"}, "PROTECTED is yes or no"),
+        ):
+            self.refused(account.deploy(NOTIFICATIONS="enabled", **given), because)
+        self.assertEqual(account.read() | {"calls": []}, before, "nothing was written")
+        self.goes(account.deploy(ISSUERS='[{"name":\n"login"}]', PROTECTED=""))
+        self.assertEqual(account.parameters["Issuers"], '[{"name":"login"}]')
+        self.goes(account.deploy(ISSUERS="-"))
+        self.assertEqual(account.parameters["Issuers"], "")
 
     def test_models_are_of_the_partition_of_the_account(self):
         account = self.deployed()

@@ -46,6 +46,17 @@ class Parameters(unittest.TestCase):
         for name in used:
             self.assertIn(f"'Ref': '{name}'", asserted)
 
+    def test_what_no_function_could_read_is_refused(self):
+        """A function that cannot read its environment does not start, and CloudFormation does not notice."""
+        origins = ["", "*", "https://app.example.com", "https://app.example.com, http://localhost:3000", "http://[::1]:3000,*"]
+        no_origins = ["https://app.example.com/", "app.example.com", "https://a,", "https://a,,https://b", "https://a https://b", "null"]
+        issuers = ["", "[]", '[{"name": "login"}]', '\n[\n{"name": "login"}\n]\n']
+        no_issuers = ['{"name": "login"}', "login", '[{"name": "login"}']
+        for name, taken, refused in (("AllowedOrigins", origins, no_origins), ("Issuers", issuers, no_issuers)):
+            pattern = TEMPLATE["Parameters"][name]["AllowedPattern"]
+            self.assertEqual([one for one in taken if not re.fullmatch(pattern, one)], [], name)
+            self.assertEqual([one for one in refused if re.fullmatch(pattern, one)], [], name)
+
 
 def parts(value):
     """`value` and all that is in it."""

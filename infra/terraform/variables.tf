@@ -120,6 +120,11 @@ variable "allowed_origins" {
   description = "Whose pages may ask /v1 from a browser, separated by commas. Nobody's when empty."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.allowed_origins == null ? true : can(regex("^(( *(https?://[A-Za-z0-9._:\\[\\]-]+|\\*) *(, *(https?://[A-Za-z0-9._:\\[\\]-]+|\\*) *)*)?)$", var.allowed_origins))
+    error_message = "It has to be origins like https://app.example.com, without a path or a slash at their ends, separated by commas."
+  }
 }
 
 variable "throttling_rate" {
@@ -181,6 +186,11 @@ variable "issuers" {
   description = "The issuers whose tokens are taken beside API keys, as a JSON array. None when empty."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.issuers == null ? true : can(regex("^(\\s*\\[[\\s\\S]*\\]\\s*)?$", var.issuers))
+    error_message = "It has to be a JSON array of issuers."
+  }
 }
 
 variable "domain_name" {
