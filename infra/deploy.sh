@@ -177,6 +177,10 @@ if [ "$exists" = yes ] && [ "$other_table" != "$(standing TableArn)" ]; then
             "NEW_TABLE=yes is for who means it"
     fi
 fi
+# The environment of a function has 4,096 bytes, of which the rest takes 1,400 at least.
+listed=${ISSUERS:-$(standing Issuers)}${ALLOWED_ORIGINS:-$(standing AllowedOrigins)}${WORKSPACES:-$(standing Workspaces)}
+[ "$(printf '%s' "$listed" | wc -c)" -le 2700 ] || fail "ISSUERS, ALLOWED_ORIGINS and WORKSPACES have more than 2,700 bytes together:" \
+    "they are in the environments of the functions, which Lambda lets have 4,096 each"
 # The changelog tells why, first of all: the build before would begin again what this one has begun.
 if [ "$exists" = yes ] && [[ ${rollout:-AtOnce} != AtOnce ]] && [ -z "$(standing SweepConcurrency)" ]; then
     fail "$stack has no function sweep yet, and its build must not run beside this one: ROLLOUT=AtOnce the first time;" \

@@ -489,6 +489,7 @@ class Deployment(Scripts):
             ({"NOTIFICATIONS_FILE": "list.json"}, "holds no JSON object of channels"),
             ({"NOTIFICATIONS_FILE": "nowhere.json"}, "there is no file"),
             ({"PROTECTED": "true"}, "PROTECTED is yes or no"),
+            ({"ALLOWED_ORIGINS": "https://app.example.com," * 120}, "more than 2,700 bytes together"),
         ):
             self.refused(account.deploy(NOTIFICATIONS="enabled", **given), because)
         self.assertEqual(account.read() | {"calls": []}, before, "nothing was written")

@@ -117,7 +117,20 @@ class Order(unittest.TestCase):
 
 # The longest that names and parameters become.
 LONGEST = {"AWS::StackName": "dormouse-" + "s" * 20, "Stage": "s" * 20, "AWS::Region": "ap-southeast-1", "AWS::Partition": "aws-us-gov",
-           "AWS::AccountId": "1" * 12, "SocketApi": "a" * 10, "Bus": "dormouse-" + "s" * 20, "ScheduleGroup": "dormouse-" + "s" * 20}
+           "AWS::AccountId": "1" * 12, "SocketApi": "a" * 10, "Bus": "dormouse-" + "s" * 20, "ScheduleGroup": "dormouse-" + "s" * 20,
+           # With Terraform a build and a place, and when six secrets were changed.
+           "ArtifactPrefix": "a" * 83, "Release": "a" * 24, "SecretsChanged": "2027-01-31T10:00:00.000000+00:00 " * 6}
+
+
+class Environments(unittest.TestCase):
+    def test_there_is_room_for_what_is_given_beside_the_longest_names(self):
+        """Lambda takes 4,096 bytes of names and values; README.md says that 1,500 are for what may be of any length."""
+        policies = Policies()
+        for function, properties in FUNCTIONS.items():
+            variables = properties.get("Environment", {"Variables": {}})["Variables"]
+            given = ("DORMOUSE_ISSUERS", "DORMOUSE_ALLOWED_ORIGINS", "DORMOUSE_WORKSPACES")
+            sizes = {name: len(name) + (0 if name in given else len(policies.written(value))) for name, value in variables.items()}
+            self.assertLessEqual(sum(sizes.values()), 2_596, f"{function}: {sizes}")
 
 
 class Policies(unittest.TestCase):
@@ -147,7 +160,10 @@ class Policies(unittest.TestCase):
 
     def name(self, name):
         if name in TEMPLATE["Parameters"]:
-            return LONGEST.get(name) or "x" * TEMPLATE["Parameters"][name].get("MaxLength", 120)
+            parameter = TEMPLATE["Parameters"][name]
+            numbers = ["1" * 7] if parameter["Type"] == "Number" else []
+            chosen = max(map(str, parameter.get("AllowedValues", numbers)), key=len, default=None)
+            return LONGEST.get(name) or chosen or "x" * parameter.get("MaxLength", 120)
         return LONGEST.get(name) or f"{LONGEST['AWS::StackName']}-{name}-ABCDEFGHIJKL"
 
     def arn(self, name):
