@@ -125,6 +125,10 @@ case "$state" in
         fail "the stack $stack is $state: an update failed, and so did the way back. aws cloudformation describe-stack-events" \
             "--stack-name $stack tells why; when that is mended, aws cloudformation continue-update-rollback --stack-name $stack"
         ;;
+    UPDATE_FAILED)
+        fail "the stack $stack is $state: an update failed that was told not to go back. What was there before runs, and so does what" \
+            "the update had changed by then: aws cloudformation rollback-stack --stack-name $stack goes back, then it can be deployed"
+        ;;
     ROLLBACK_* | *_FAILED)
         fail "the stack $stack is $state, and takes no update: aws cloudformation describe-stack-events --stack-name $stack tells why." \
             "Nothing of it runs. make destroy STAGE=$STAGE removes what is left of it, then it can be deployed"

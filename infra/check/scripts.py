@@ -315,12 +315,15 @@ class Deployment(Scripts):
             ("ROLLBACK_COMPLETE", "make destroy STAGE=dev"),
             ("DELETE_FAILED", "make destroy STAGE=dev"),
             ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback"),
+            ("UPDATE_FAILED", "rollback-stack"),
             ("UPDATE_IN_PROGRESS", "when that is over"),
         ):
             account = self.deployed()
             account.now(stack=account.read()["stack"] | {"StackStatus": state})
             before = account.read()
-            self.assertIn(state, self.refused(account.deploy(), helps))
+            said = self.refused(account.deploy(), helps)
+            self.assertIn(state, said)
+            self.assertEqual("make destroy" in said, "make destroy" in helps, "what runs is not to be destroyed")
             self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was written")
 
     def test_a_stack_of_which_there_is_only_a_change_set_is_a_new_one(self):
