@@ -36,6 +36,21 @@ class Rollouts(unittest.TestCase):
             self.assertEqual(looks_at["ExecutedVersion"], {"Fn::GetAtt": [f"{function}Version", "Version"]})
 
 
+class Alarms(unittest.TestCase):
+    def test_who_fails_each_time_is_told_where_few_ask_and_who_is_tried_again_is_not_told_of_one_event(self):
+        for name in ("Inbound", "Signal", "Wakeup", "Sweep", "Stream", "Socket", "Tools"):
+            alarm = RESOURCES[f"{name}ErrorAlarm"]["Properties"]
+            # Lambda makes an attempt at once, after a minute, and after two more.
+            attempts = {0, 1, 3}
+            looked_at = alarm["EvaluationPeriods"]
+            raised = alarm.get("DatapointsToAlarm", looked_at)
+            most = max(len({at for at in attempts if begin <= at < begin + looked_at}) for begin in range(4))
+            self.assertEqual((alarm["Period"], most < raised), (60, name not in ("Inbound", "Stream")), name)
+            # A caller in five minutes.
+            seldom = len(range(0, looked_at, 5))
+            self.assertEqual(seldom >= raised, name in ("Inbound", "Stream"), name)
+
+
 class Parameters(unittest.TestCase):
     def test_no_capacity_is_given_to_a_table_that_the_stack_did_not_make(self):
         table = RESOURCES["StateTable"]["Properties"]
