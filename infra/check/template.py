@@ -8,7 +8,8 @@ import unittest
 
 from cfnlint.decode import decode
 
-TEMPLATE, _ = decode(str(pathlib.Path(__file__).resolve().parents[1] / "template.yaml"))
+HERE = pathlib.Path(__file__).resolve().parents[1]
+TEMPLATE, _ = decode(str(HERE / "template.yaml"))
 RESOURCES = TEMPLATE["Resources"]
 
 
@@ -146,6 +147,17 @@ class Environments(unittest.TestCase):
             given = ("DORMOUSE_ISSUERS", "DORMOUSE_ALLOWED_ORIGINS", "DORMOUSE_WORKSPACES")
             sizes = {name: len(name) + (0 if name in given else len(policies.written(value))) for name, value in variables.items()}
             self.assertLessEqual(sum(sizes.values()), 2_596, f"{function}: {sizes}")
+
+
+class Names(unittest.TestCase):
+    def test_what_terraform_takes_as_a_name_is_short_enough_for_what_is_named_after_it(self):
+        given = re.search(r'variable "name" \{.*?\{0,(\d+)\}', (HERE / "terraform/main.tf").read_text(), re.DOTALL)
+        most = {"AWS::Lambda::Function": ("FunctionName", 64), "AWS::SQS::Queue": ("QueueName", 80), "AWS::Scheduler::ScheduleGroup": ("Name", 64)}
+        for kind, (field, longest) in most.items():
+            for name, properties in of_type(kind).items():
+                written = properties[field]
+                behind = written.get("Fn::Sub", "").removeprefix("${AWS::StackName}")
+                self.assertLessEqual(1 + int(given[1]) + len(behind), longest, name)
 
 
 class Policies(unittest.TestCase):

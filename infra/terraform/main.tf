@@ -4,6 +4,11 @@
 variable "name" {
   description = "The name of the stack, after which everything is named."
   type        = string
+
+  validation {
+    condition     = can(regex("^[A-Za-z][A-Za-z0-9-]{0,55}$", var.name))
+    error_message = "It has to be a letter, then up to 55 letters, digits and dashes: Lambda takes no longer names of functions."
+  }
 }
 
 variable "zips" {
