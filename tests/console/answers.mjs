@@ -183,6 +183,29 @@ export async function answers(shipped) {
     equal(await page.getByLabel("Message").inputValue(), "half of a message", "what was begun to be written");
   });
 
+  await check("an answer that is cut in its midst counts as none: the same is sent again under the same name", async (tab) => {
+    const page = await tab({ server });
+    await page.open("/console/inbox");
+    await page.live();
+    const told = await page.evaluate(async () => {
+      const { Client } = await import("/console/api.js");
+      const asks = window.fetch; const names = []; let cuts = 2;
+      window.fetch = async (path, options) => {
+        if (path !== "/v1/cut") return asks(path, options);
+        names.push(options.headers["idempotency-key"]);
+        cuts -= 1;
+        return cuts < 0 ? Response.json({ id: "task_1" }) : new Response(new ReadableStream({ start: (body) => { body.enqueue(new TextEncoder().encode("{")); body.error(new TypeError("network error")); } }));
+      };
+      const client = new Client("key", () => {});
+      const made = await client.post("/v1/cut", {}).catch((error) => error.message);
+      cuts = 1;
+      const { status } = await client.get("/v1/cut").catch((error) => error);
+      window.fetch = asks;
+      return [made.id, names.length, new Set(names.slice(0, 3)).size, status];
+    });
+    equal(told, ["task_1", 4, 1, 0], "what is made, how often it was asked, under how many names, and what is said of a reading that is cut");
+  });
+
   await check("a conversation and a list stay there when they cannot be had again for a while", async (tab) => {
     const mine = await session(server, (await server.get("/v1/personas")).data[0].id);
     await task(server, mine, said("Good evening"));

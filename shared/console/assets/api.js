@@ -36,14 +36,14 @@ export async function send(method, path, { body, key, headers = {}, signal } = {
   if (key) sent.authorization = `Bearer ${key}`;
   if (path.includes("/v1")) sent["harn-agents-protocol-version"] = VERSION;
   if (body !== undefined) sent["content-type"] = "application/json";
-  let response;
+  let response; let text;
   try {
     response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : write(body), signal, cache: "no-store", credentials: "omit", redirect: "error" });
+    text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refusal(0, "unreachable", "It may be starting again, or the network is away. Nothing was lost.");
   }
-  const text = await response.text();
   let value = null;
   try { value = text ? read(text) : null; } catch { /* told below */ }
   if (response.ok) return value;
