@@ -67,12 +67,15 @@ export async function states(shipped) {
     await talk.locator(".talk .asks").first().waitFor();
     const before = await talk.locator(".talk > *").count();
     await talk.locator(".talk > *").first().evaluate((line) => { line.dataset.seen = "yes"; });
+    await talk.button("Fork").focus();
     await shipped.post(`/v1/tasks/${id}/messages`, approval(true));
     await run.locator(".mark.good", { hasText: "Completed" }).first().waitFor();
     await run.getByText("Completed", { exact: true }).nth(1).waitFor();
     holds(await record.evaluate((box) => box.open && box.contains(document.activeElement)), "the record is open and has the focus");
     await until("the conversation has gone on", async () => (await talk.locator(".talk > *").count()) > before);
     equal(await talk.locator(".talk > [data-seen]").count(), 1, "lines that stayed");
+    await talk.locator(".head .mark", { hasText: "Idle" }).waitFor();
+    equal(await talk.evaluate(() => document.activeElement.textContent), "Fork", "what has the focus when the head is drawn anew");
   });
 
   await check("a reason that is being written stays when somebody else has answered", async (tab) => {
@@ -170,6 +173,28 @@ export async function states(shipped) {
     equal((await asked).status(), 200, "what the server says to the repair");
     await findings.getByText("Trouble").waitFor({ state: "detached" });
     await findings.getByText("Fine").first().waitFor();
+  });
+
+  await check("what narrows the inbox down stays chosen and keeps the focus when requests come and go", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const seen = await page.evaluate(async () => {
+      const { inboxView } = await import("/console/inbox.js");
+      const one = (id, agent) => [id, { id, agent, status: "asleep", asks_person: true, since: "2026-01-01T00:00:00Z", missing: [] }];
+      const pauses = { byId: new Map([one("a", "clerk"), one("b", "desk")]), state: "whole", listeners: new Set(), onChange(hear) { this.listeners.add(hear); }, load: async () => {} };
+      const view = inboxView({ person: () => pauses, graphs: async () => [] }, null);
+      document.querySelector("#content").append(view.node);
+      const agents = () => view.node.querySelector("select");
+      agents().value = "desk";
+      agents().dispatchEvent(new Event("change"));
+      agents().focus();
+      pauses.byId = new Map([one("a", "clerk"), one("c", "porter")]);
+      for (const hear of pauses.listeners) hear();
+      view.leave();
+      return [agents().value, [...agents().options].map((option) => option.value), document.activeElement === agents(), view.node.querySelector(".counted").textContent];
+    });
+    equal(seen, ["desk", ["", "clerk", "porter", "desk"], true, "0 of 2"], "what is chosen, among what, whether it has the focus, and how many are found");
   });
 
   await check("what falls asleep, or is answered, while a long list comes stands there as it is by then", async (tab) => {

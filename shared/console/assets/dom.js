@@ -97,11 +97,17 @@ export function calmly(work) {
   };
 }
 
-/** Draws `parent` again only if `what` it shows has changed. */
+const FOCUSED = "a,button,select";
+/** What tells one thing that can have the focus from the others beside it. */
+const called = (one) => one.getAttribute("href") ?? (one.localName === "select" ? one.labels[0]?.firstChild : one).textContent;
+
+/** Draws `parent` again only if `what` it shows has changed. What had the focus keeps it. */
 export function redraw(parent, what, make) {
   if (parent.drawn === what) return;
   parent.drawn = what;
+  const held = parent.contains(document.activeElement) && document.activeElement.matches(FOCUSED) ? called(document.activeElement) : null;
   put(parent, make());
+  if (held !== null) [...parent.querySelectorAll(FOCUSED)].find((one) => called(one) === held)?.focus({ preventScroll: true });
 }
 
 /** How to see more of a text of which `shown` characters are there. */

@@ -1,6 +1,6 @@
 // What waits for a person: the list, and the one that is looked at.
 
-import { brief, command, empty, h, put, trouble } from "./dom.js";
+import { brief, command, empty, h, put, redraw, trouble } from "./dom.js";
 import { ticked } from "./answer.js";
 import { at } from "./api.js";
 import { LongList } from "./list.js";
@@ -114,19 +114,16 @@ export function inboxView(app, id) {
   };
 
   const choice = (name, words, options) => h("label", {}, h("span", { class: "sr" }, words), h("select", { onchange: (event) => { shown[name] = event.target.value; draw(); } }, options.map(([value, word]) => h("option", { value, selected: shown[name] === value }, word))));
-  const offered = { graph: "", risk: "", who: "" };
+  const choices = h("div", { class: "choices" });
   const search = h("input", { type: "search", value: shown.text, placeholder: "Find   /", "aria-label": "Find in requests", oninput: (event) => { shown.text = event.target.value; draw(); } });
+  put(filters, search, choices);
   const drawFilters = () => {
     const all = [...pauses.byId.values()];
-    const words = (of) => [...new Set(all.flatMap(of).filter(Boolean))].sort().slice(0, 100);
-    const [graphs, risks, people] = [words((one) => one.agent ?? one.graph), words((one) => one.risk), words((one) => one.missing)];
-    const now = JSON.stringify([graphs, risks, people]);
-    if (now === offered.all) return;
-    offered.all = now;
+    // What is chosen stays among them: it narrows the list down, also where nothing is left of it.
+    const words = (of, chosen) => [...new Set([...[...new Set(all.flatMap(of).filter(Boolean))].sort().slice(0, 100), chosen])].filter(Boolean);
+    const [graphs, risks, people] = [words((one) => one.agent ?? one.graph, shown.graph), words((one) => one.risk, shown.risk), words((one) => one.missing, shown.who)];
     const options = (first, list) => [["", first], ...list.map((one) => [one, one.slice(0, 40)])];
-    const hadFocus = document.activeElement === search;
-    put(filters, search, h("div", { class: "choices" }, choice("graph", "Agent", options("all agents", graphs)), choice("who", "Who is asked", options("anybody", people)), choice("risk", "Risk", options("any risk", risks)), choice("age", "Age", AGES), choice("order", "Order", [["soon", "due first"], ["old", "oldest first"]])));
-    if (hadFocus) search.focus();
+    redraw(choices, JSON.stringify([graphs, risks, people]), () => [choice("graph", "Agent", options("all agents", graphs)), choice("who", "Who is asked", options("anybody", people)), choice("risk", "Risk", options("any risk", risks)), choice("age", "Age", AGES), choice("order", "Order", [["soon", "due first"], ["old", "oldest first"]])]);
   };
 
   const draw = () => {
