@@ -150,6 +150,26 @@ export async function states(shipped) {
     await page.locator(".outcome.bad", { hasText: "This key is not allowed to do that" }).waitFor();
     await picture(page, "not-allowed-wide-light");
     equal((await shipped.get(`/v1/x-pauses/${id}`)).status, "asleep", "its status");
+    // No event tells it that somebody else has answered.
+    const of = await session(shipped, "persona_expense-approval");
+    const other = await task(shipped, of, { employee: "Zoe", amount_cents: 55500, purpose: "nothing but a look" });
+    await page.open(`/console/inbox/${other}`);
+    await page.button("Approve").waitFor();
+    await shipped.post(`/v1/tasks/${other}/messages`, approval(false));
+    await page.sees("This was answered elsewhere.");
+    holds(await page.button("Approve").isDisabled(), "nothing can be sent any more");
+  });
+
+  await check("a session that is forked with a double click is forked once", async (tab) => {
+    const of = await session(shipped, "persona_expense-approval");
+    const page = await tab({ server: shipped });
+    const forks = [];
+    await page.route("**/fork", async (route) => { forks.push(route.request().url()); await rest(500); await route.continue(); });
+    await page.open(`/console/session/${of}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    await page.button("Fork").dblclick();
+    await page.sees("Forked: this is the new one.");
+    equal(forks.length, 1, "forks that were asked for");
   });
 
   await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {

@@ -141,7 +141,7 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
     if (now.status !== "asleep") done?.(id);
   };
   const stop = app.live.on((event) => { if (event.task_id === id || event.event === "x-resumed") look(); });
-  const timer = setInterval(() => { if (!isTask(id)) look(); }, 6000);
+  const timer = setInterval(() => { if (!isTask(id) || app.live.state !== "live") look(); }, 6000);
   load();
   return { node, leave: () => { left = true; stop(); unfollow?.(); clearInterval(timer); } };
 }

@@ -227,12 +227,17 @@ export function sessionView(app, id) {
     running = false;
     if (again && !left) { again = false; load(); }
   };
+  let isActing = false;
+  // Who presses twice means it once.
   const act = async (path, body, words, go) => {
+    if (isActing) return;
+    isActing = true;
     try {
       const made = await app.client.post(path, body);
       say(words);
+      if (left) return;
       if (go) app.go(go(made)); else load();
-    } catch (error) { say(`${error.title}. ${error.message}`, true); }
+    } catch (error) { say(`${error.title}. ${error.message}`, true); } finally { isActing = false; }
   };
   const name = async () => {
     const given = await lineFor("Name this session", "What it is called in lists", session.summary ?? "");
