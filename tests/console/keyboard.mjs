@@ -80,6 +80,7 @@ export async function keyboard(shipped, clerk, ofClerk) {
     await tabTo(page, /^\W*Cancel the run/);
     await page.keyboard.press("Enter");
     await page.sees("It was canceled.");
+    await until("the title has the focus where the button is gone", async () => (await focus(page)).startsWith("h1 "));
     await page.keyboard.press("g"); await page.keyboard.press("s");
     await page.getByRole("heading", { name: "Sessions" }).waitFor();
     await tabTo(page, /New session/);

@@ -76,6 +76,8 @@ export async function states(shipped) {
     equal(await talk.locator(".talk > [data-seen]").count(), 1, "lines that stayed");
     await talk.locator(".head .mark", { hasText: "Idle" }).waitFor();
     equal(await talk.evaluate(() => document.activeElement.textContent), "Fork", "what has the focus when the head is drawn anew");
+    // The times in its lines change too, and nobody wants them read out.
+    equal(await talk.getByRole("log").getAttribute("aria-relevant"), "additions", "what is read out of a conversation");
   });
 
   await check("a reason that is being written stays when somebody else has answered", async (tab) => {
@@ -158,6 +160,17 @@ export async function states(shipped) {
     await shipped.post(`/v1/tasks/${other}/messages`, approval(false));
     await page.sees("This was answered elsewhere.");
     holds(await page.button("Approve").isDisabled(), "nothing can be sent any more");
+  });
+
+  await check("a run that is answered where it is looked at is shown as it is by then", async (tab) => {
+    const { invocation_id: id } = await expense(shipped, "looked at");
+    const page = await tab({ server: shipped });
+    await page.open(`/console/run/${id}`);
+    await page.button("Approve").click();
+    await page.sees("Answered. It went on and has completed.");
+    await page.getByText("Watch it go on").click();
+    await page.sees("It went on and has completed.");
+    await page.button("Approve").waitFor({ state: "detached" });
   });
 
   await check("a session that is forked with a double click is forked once", async (tab) => {

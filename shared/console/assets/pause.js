@@ -100,10 +100,12 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
   const afterwards = (pause, rest) => {
     if (rest) changed?.(rest); else done?.(pause.id);
     const after = node.querySelector(".after");
-    const following = next?.();
-    put(after, rest && h("button", { type: "button", class: following ? "" : "primary", onclick: async () => { await load(); arrived(); } }, `Answer for ${rest.missing.length === 1 ? rest.missing[0] : "another one"}`), " ",
+    const following = next?.(); const run = `/console/run/${at(pause.id)}`;
+    const again = async () => { await load(); arrived(); };
+    put(after, rest && h("button", { type: "button", class: following ? "" : "primary", onclick: again }, `Answer for ${rest.missing.length === 1 ? rest.missing[0] : "another one"}`), " ",
       following ? h("a", { class: "button primary", href: following.href, "data-key": "n" }, `Next: ${following.left} to go`)
-        : !rest && h("a", { class: "button", href: `/console/run/${at(pause.id)}` }, "Watch it go on"));
+        // Where the run is what is looked at already, it is shown as it is by now.
+        : !rest && (location.pathname === run ? h("button", { type: "button", onclick: again }, "Watch it go on") : h("a", { class: "button", href: run }, "Watch it go on")));
     after.querySelector("a,button")?.focus();
   };
   /** Lets who has pressed a button that is gone go on at the title. */
@@ -117,6 +119,7 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
       say("Canceled.");
       done?.(pause.id);
       await load();
+      arrived();
     } catch (error) { say(`${error.title}. ${error.message}`, true); }
   };
   /** Somebody else may have been faster: then no answer goes out from here. */

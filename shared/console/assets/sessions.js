@@ -156,7 +156,7 @@ function stepOf(event) {
 }
 
 export function sessionView(app, id) {
-  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Name…", "Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
+  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Name…", "Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-relevant": "additions", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
   const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
   // What was begun to be written stays for who comes back from another view.
   const drafts = app.drafts ??= new Map();
