@@ -41,6 +41,8 @@ struct ScreenState {
     in_line: bool,
     /// What stands before it there, of what came in pieces.
     tail: String,
+    /// Columns that the terminal had when that began.
+    columns: usize,
     /// Lines that came in the midst of the answer's words, and are shown behind them.
     held: Vec<String>,
     /// Pieces of answers that were stopped are not shown.

@@ -171,6 +171,11 @@ impl TypedArea {
         self.shown = None;
     }
 
+    /// What comes above is shown in a row of its own from now on. True if it would have gone on in the midst of a line.
+    pub(super) fn part(&mut self) -> bool {
+        self.shown.as_mut().is_some_and(|shown| take(&mut shown.beneath))
+    }
+
     /// The last row of what is shown above, if that is in the midst of its `line`, and goes on there.
     pub(super) fn last_row(&self, line: &str, columns: usize) -> Option<String> {
         self.shown.as_ref().filter(|shown| shown.beneath).map(|_| broken(line, columns).1.to_owned())

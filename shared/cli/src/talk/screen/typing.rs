@@ -1,5 +1,8 @@
 //! What a person types into the terminal of a conversation, beneath what is shown there.
 
+#[cfg(test)]
+mod simulated;
+
 use std::io::{self, Write};
 
 use super::{Screen, ScreenState};
@@ -40,6 +43,13 @@ impl ScreenState {
         size: TerminalSize,
         write: impl FnOnce(&mut Self, &mut Vec<u8>) -> io::Result<()>,
     ) -> Vec<u8> {
+        if self.tail.is_empty() {
+            self.columns = size.columns;
+        } else if self.columns != size.columns && self.area.as_mut().is_some_and(TypedArea::part) {
+            // Nobody knows how a terminal that was made wider or narrower has broken that line anew: it goes on in a row of its own.
+            self.tail.clear();
+            self.in_line = false;
+        }
         let row = self.area.as_ref().and_then(|area| area.last_row(&self.tail, size.columns));
         let mut said = Vec::new();
         // Writing to memory does not fail.
