@@ -9,7 +9,7 @@ use std::mem::take;
 use std::time::Instant;
 
 use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::edited_line::EditedLine;
 use super::keys::{Key, Keys};
@@ -171,9 +171,14 @@ impl TypedArea {
         self.shown = None;
     }
 
-    /// What comes above is shown in a row of its own from now on. True if it would have gone on in the midst of a line.
-    pub(super) fn part(&mut self) -> bool {
-        self.shown.as_mut().is_some_and(|shown| take(&mut shown.beneath))
+    /// What comes above is shown in a row of its own from now on, if nobody knows where a terminal of so many `columns` breaks the
+    /// `line` in whose midst that is; true if so. The terminal `is_resized` if it was wider or narrower when that began.
+    pub(super) fn part(&mut self, line: &str, columns: usize, is_resized: bool) -> bool {
+        self.shown.as_mut().is_some_and(|shown| {
+            let parts = shown.beneath && (is_resized || is_broken_differently(line, columns));
+            shown.beneath &= !parts;
+            parts
+        })
     }
 
     /// The last row of what is shown above, if that is in the midst of its `line`, and goes on there.
@@ -329,6 +334,17 @@ fn broken(line: &str, columns: usize) -> (usize, &str) {
         width += letter.width();
     }
     (rows, &line[begins..])
+}
+
+/// True if not all terminals of so many `columns` break `line` in the same places: some take each character of a picture by itself.
+fn is_broken_differently(line: &str, columns: usize) -> bool {
+    let (mut most, mut differs) = (0, false);
+    for letter in line.graphemes(true).filter(|letter| *letter != "\t") {
+        let alone: usize = letter.chars().filter_map(UnicodeWidthChar::width).sum();
+        differs |= alone != letter.width();
+        most += alone.max(letter.width());
+    }
+    differs && most >= columns
 }
 
 /// Moves the cursor so many `rows` up.

@@ -45,8 +45,9 @@ impl ScreenState {
     ) -> Vec<u8> {
         if self.tail.is_empty() {
             self.columns = size.columns;
-        } else if self.columns != size.columns && self.area.as_mut().is_some_and(TypedArea::part) {
-            // Nobody knows how a terminal that was made wider or narrower has broken that line anew: it goes on in a row of its own.
+        }
+        let (tail, is_resized) = (&self.tail, self.columns != size.columns);
+        if self.area.as_mut().is_some_and(|area| area.part(tail, size.columns, is_resized)) {
             self.tail.clear();
             self.in_line = false;
         }

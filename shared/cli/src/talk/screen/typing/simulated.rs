@@ -81,7 +81,8 @@ impl Terminal {
     }
 
     fn put(&mut self, c: char) {
-        let width = c.width().unwrap_or_default();
+        // It takes each character by itself. What has no width stands with the letter before it.
+        let Some(width) = c.width().filter(|width| *width > 0) else { return };
         if self.breaks && (self.is_full || self.column + width > self.size.columns) {
             self.rows[self.row].goes_on = true;
             self.feed();
@@ -210,6 +211,22 @@ fn an_answer_goes_on_in_a_row_of_its_own_where_a_terminal_has_broken_its_line_an
     sitting.comes("xxx");
     sitting.holds("what touched the top of the screen");
     assert_eq!(sitting.terminal.text().matches("<2>").count(), 1, "it stands there once");
+}
+
+#[test]
+fn pictures_whose_width_terminals_do_not_agree_on_have_nothing_overwritten() {
+    for picture in ["\u{2764}\u{fe0f}", "\u{1f469}\u{200d}\u{1f680}", "\u{1f44d}\u{1f3fd}"] {
+        for before in 0..12 {
+            let mut sitting = Sitting::of(10, 8);
+            sitting.comes(&"x".repeat(before));
+            sitting.comes(picture);
+            sitting.types("y");
+            for _ in 0..7 {
+                sitting.comes("z");
+                sitting.holds(&format!("{picture} behind {before}"));
+            }
+        }
+    }
 }
 
 /// Numbers that are the same each time, and look like chance (Knuth's MMIX).
