@@ -32,6 +32,7 @@ use super::followed::FollowedFile;
 use super::input_lines::{InputLines, Typed};
 use super::questions::{Questions, TerminalAsker};
 use super::screen::{BOLD, DIM, PLAIN, Screen};
+use super::typed_area::COMMAND_WORDS;
 use super::{TalkError, TalkOutcome, open_session};
 use crate::declared::{AtTerminal, data_of, declared};
 use crate::terminal::{plain, quoted};
@@ -206,7 +207,7 @@ fn is_command(line: &str) -> bool {
 
 /// True if `line` is a command that there is, and nothing else.
 fn is_known_command(line: &str) -> bool {
-    ["/help", "/new", "/exit", "/quit", "/compact"].contains(&line.trim_end())
+    COMMAND_WORDS.contains(&line.trim_end())
 }
 
 /// What a person may do besides talking.
@@ -215,7 +216,7 @@ const COMMANDS: &str =
 
 /// What the keys do to a line that is edited.
 const KEYS: &str = "the arrows, Home, End and Ctrl-A, E, U, K, W, Y edit the line as in a shell; Up and Down bring what was said before, \
-                    Alt-Enter begins another line of the message";
+                    Ctrl-R searches it, Tab ends a command, Alt-Enter begins another line of the message";
 
 /// The person at the terminal: what they type, and what tools ask them in the midst of calls.
 struct Person {

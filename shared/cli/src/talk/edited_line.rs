@@ -20,6 +20,8 @@ pub(super) struct EditedLine {
     cut: String,
     earlier: VecDeque<String>,
     recalled: Option<RecalledLine>,
+    /// What earlier lines are searched for, while they are.
+    sought: Option<String>,
 }
 
 /// An earlier line that stands in the place of the one that was typed.
@@ -39,9 +41,14 @@ impl EditedLine {
         self.at
     }
 
+    /// What earlier lines are searched for; `None` while they are not.
+    pub(super) fn sought(&self) -> Option<&str> {
+        self.sought.as_deref()
+    }
+
     /// Takes the text out.
     pub(super) fn take(&mut self) -> String {
-        self.recalled = None;
+        (self.recalled, self.sought) = (None, None);
         self.at = 0;
         take(&mut self.text)
     }
@@ -79,6 +86,9 @@ impl EditedLine {
 
     /// Does what `key` does to the text. Earlier lines are had where it `recalls` any.
     pub(super) fn press(&mut self, key: Key, recalls: bool) {
+        if self.search(&key, recalls) {
+            return;
+        }
         match key {
             Key::Letter(letter) => self.insert(letter.encode_utf8(&mut [0; 4])),
             Key::Paste(text) => self.insert(&text),
@@ -119,7 +129,48 @@ impl EditedLine {
                 self.insert(&cut);
             }
             // They are no matter of the text.
-            Key::Enter | Key::Quit | Key::Clear => {}
+            Key::Enter | Key::Quit | Key::Clear | Key::Search => {}
+        }
+    }
+
+    /// Does what `key` does to a search; false where it does something to the text, which ends the search.
+    fn search(&mut self, key: &Key, recalls: bool) -> bool {
+        let (is_search, all) = (*key == Key::Search, self.earlier.len());
+        let Some(words) = &mut self.sought else {
+            self.sought = (is_search && recalls).then(String::new);
+            return is_search;
+        };
+        let mut end = all;
+        if let Key::Letter(letter) = key {
+            words.push(*letter);
+        } else if *key == Key::Backspace {
+            words.pop();
+        } else if is_search {
+            end = self.recalled.as_ref().map_or(all, |recalled| recalled.number.min(all));
+        } else {
+            self.sought = None;
+            return false;
+        }
+        let found = self.earlier.range(..end).rposition(|line| !words.is_empty() && line.contains(words.as_str()));
+        if let Some(number) = found {
+            self.recall(number);
+        }
+        true
+    }
+
+    /// Ends a line that is the beginning of one of `words` alone; false where it is that of none.
+    pub(super) fn complete(&mut self, words: &[&str]) -> bool {
+        if self.text.is_empty() || self.at < self.text.len() {
+            return false;
+        }
+        let mut fitting = words.iter().filter(|word| word.starts_with(&self.text));
+        match (fitting.next(), fitting.next()) {
+            (None, _) => false,
+            (Some(word), None) => {
+                self.put((*word).to_owned());
+                true
+            }
+            (Some(_), Some(_)) => true,
         }
     }
 
@@ -196,10 +247,14 @@ impl EditedLine {
 
     fn recall_before(&mut self) {
         let number = self.recalled.as_ref().map_or(self.earlier.len(), |recalled| recalled.number);
-        let Some((number, earlier)) = number.checked_sub(1).and_then(|at| Some((at, self.earlier.get(at)?.clone())))
-        else {
-            return;
-        };
+        if let Some(number) = number.checked_sub(1) {
+            self.recall(number);
+        }
+    }
+
+    /// Puts the earlier line of that number there.
+    fn recall(&mut self, number: usize) {
+        let Some(earlier) = self.earlier.get(number).cloned() else { return };
         let typed = match self.recalled.take() {
             Some(recalled) => recalled.typed,
             None => take(&mut self.text),
@@ -284,5 +339,38 @@ mod tests {
         (0..MOST_EARLIER).for_each(|number| typed.remember(&number.to_string()));
         assert_eq!(typed.earlier.len(), MOST_EARLIER);
         assert_eq!(edited(&mut typed, [Key::Up]), format!("{}|", MOST_EARLIER - 1));
+    }
+    #[test]
+    fn lines_that_were_sent_are_searched() {
+        let mut typed = line("");
+        for sent in ["deploy to dev", "tests", "deploy to prod"] {
+            typed.remember(sent);
+        }
+        let letters = |text: &str| text.chars().map(Key::Letter).collect::<Vec<_>>();
+        typed.press(Key::Letter('x'), true);
+        assert_eq!(edited(&mut typed, [Key::Search]), "x|", "nothing is sought yet");
+        assert_eq!(edited(&mut typed, letters("dep")), "deploy to prod|");
+        assert_eq!((edited(&mut typed, [Key::Search]).as_str(), typed.sought()), ("deploy to dev|", Some("dep")));
+        assert_eq!(edited(&mut typed, [Key::Search]), "deploy to dev|", "there is none before it");
+        assert_eq!(edited(&mut typed, [Key::Backspace]), "deploy to prod|", "from the last one on");
+        assert_eq!(edited(&mut typed, letters("none")), "deploy to prod|", "where nothing is found it stays");
+        assert_eq!((edited(&mut typed, [Key::Left]).as_str(), typed.sought()), ("deploy to pro|d", None));
+        assert_eq!(edited(&mut typed, [Key::Down]), "x|", "what was typed comes behind the last one");
+        assert_eq!(edited(&mut typed, [Key::Search, Key::Letter('t')]), "deploy to prod|");
+        assert_eq!((typed.take().as_str(), typed.sought()), ("deploy to prod", None));
+        typed.press(Key::Search, false);
+        assert_eq!(typed.sought(), None, "an answer is no message");
+    }
+
+    #[test]
+    fn a_command_is_ended_where_there_is_one_alone() {
+        let words = ["/new", "/exit", "/exile"];
+        let mut typed = line("/n");
+        assert!(typed.complete(&words));
+        assert_eq!(typed.text(), "/new");
+        for (text, fits) in [("/ex", true), ("/x", false), ("", false), ("new", false), ("/new ", false)] {
+            typed.put(text.to_owned());
+            assert_eq!((typed.complete(&words), typed.text()), (fits, text));
+        }
     }
 }

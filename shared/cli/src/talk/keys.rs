@@ -42,6 +42,8 @@ pub(super) enum Key {
     CutWordRight,
     /// Puts in what was taken out last.
     PutBack,
+    /// Searches the lines before this one, from the last on; once more it goes on to the one before that was found.
+    Search,
 }
 
 const ESCAPE: u8 = 0x1b;
@@ -162,6 +164,7 @@ fn control_key(control: u8) -> Sent {
         0x0c => Key::Clear,
         0x0e => Key::Down,
         0x10 => Key::Up,
+        0x12 => Key::Search,
         0x15 => Key::CutHead,
         0x17 => Key::CutWordLeft,
         0x19 => Key::PutBack,

@@ -16,6 +16,9 @@ use super::keys::{Key, Keys};
 use super::screen::screened;
 use crate::terminal::plain;
 
+/// What a person may do besides talking. Tab ends these words.
+pub(super) const COMMAND_WORDS: [&str; 5] = ["/help", "/new", "/exit", "/quit", "/compact"];
+
 /// Columns between the stops of tabs.
 const TAB: usize = 8;
 
@@ -87,7 +90,7 @@ impl TypedArea {
 
     /// The person drops the line, and a paste that has not ended: what stays of it on the terminal. `None` where there is neither.
     pub(super) fn interrupt(&mut self) -> Option<String> {
-        let is_begun = self.is_typed() || self.keys.are_pasted();
+        let is_begun = self.is_typed() || self.keys.are_pasted() || self.line.sought().is_some();
         self.keys = Keys::default();
         is_begun.then(|| self.leave())
     }
@@ -115,7 +118,7 @@ impl TypedArea {
                 entered.push(Entered::Quit);
             } else if key == Key::Clear {
                 entered.push(Entered::Clear);
-            } else {
+            } else if key != Key::Letter('\t') || self.asks || !self.line.complete(&COMMAND_WORDS) {
                 self.line.press(key, !self.asks);
             }
         }
@@ -234,7 +237,10 @@ impl TypedArea {
             text.push_str(line);
             text.push('\n');
         }
-        text.push_str(&self.prompt);
+        match self.line.sought() {
+            Some(words) => text.extend(["search: ", words, " > "]),
+            None => text.push_str(&self.prompt),
+        }
         let cursor = text.len() + self.line.cursor();
         text.push_str(self.line.text());
         (text, cursor)

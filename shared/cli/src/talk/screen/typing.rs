@@ -463,6 +463,21 @@ mod tests {
     }
 
     #[test]
+    fn a_search_stands_in_the_place_of_the_prompt_and_ctrl_c_ends_it() {
+        let mut sitting = Sitting::of(30);
+        sitting.remembers("deploy to dev");
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("\u{12}"), "search:  > |");
+        assert_eq!(sitting.types("dep"), "search: dep > deploy to dev|");
+        assert_eq!(sitting.enters("\r"), (line("deploy to dev", false), "> deploy to dev\n|".to_owned()));
+        sitting.prompts("> ");
+        sitting.types("\u{12}");
+        assert_eq!(sitting.drops(), (true, "> deploy to dev\n> ^C\n|".to_owned()));
+        sitting.prompts("> ");
+        assert_eq!(sitting.types("/co\t"), "> deploy to dev\n> ^C\n> /compact|");
+    }
+
+    #[test]
     fn ctrl_c_drops_a_paste_whose_end_does_not_come() {
         let mut sitting = Sitting::of(20);
         sitting.prompts("> ");
