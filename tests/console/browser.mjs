@@ -13,7 +13,7 @@ const { default: packed } = await import(path.join(modules, "@sparticuz/chromium
 export const PHONE = { width: 390, height: 844 };
 export const WIDE = { width: 1360, height: 860 };
 
-export const browser = await chromium.launch({ executablePath: await packed.executablePath(), args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], headless: true });
+export const browser = await chromium.launch({ executablePath: await packed.executablePath(), args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", ...(process.env.ASSETS ? ["--disable-features=LocalNetworkAccessChecks"] : [])], headless: true });
 
 /** Everything that no page may do, as it was seen. */
 export const faults = [];

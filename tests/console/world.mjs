@@ -93,7 +93,7 @@ async function listening(answer) {
 /** An issuer of tokens (OpenID Connect) that signs in whoever comes, for pages of every origin; `said` is what it was asked. */
 export async function issuer() {
   const { publicKey, privateKey } = generateKeyPairSync("ed25519");
-  const said = { codes: new Map(), exchanged: [], refuses: false, scope: null, lasts: 3600 };
+  const said = { codes: new Map(), exchanged: [], refuses: false, isOver: false, scope: null, lasts: 3600 };
   const base64 = (value) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value)).toString("base64url");
   let base = "";
   const token = (scope) => {
@@ -125,7 +125,7 @@ export async function issuer() {
       request.on("end", () => {
         const given = Object.fromEntries(new URLSearchParams(body));
         const asked = said.codes.get(given.code);
-        const renews = given.grant_type === "refresh_token" && given.refresh_token === "again";
+        const renews = given.grant_type === "refresh_token" && given.refresh_token === "again" && !said.isOver;
         const proved = asked && createHash("sha256").update(given.code_verifier ?? "").digest("base64url") === asked.code_challenge && given.redirect_uri === asked.redirect_uri && given.client_id === "console" && asked.code_challenge_method === "S256";
         said.codes.delete(given.code);
         if (!renews && !proved) { json(400, { error: "invalid_grant" }); return; }

@@ -70,12 +70,20 @@ export class Client {
     this.offers = {};
   }
 
+  /** Whether there is another key by now than `key`, which was refused. */
+  async another(key) { return this.key !== key || Boolean(await this.renew?.()); }
+
   async ask(method, path, options = {}) {
-    try {
-      return await send(method, path, { ...options, key: this.key });
-    } catch (error) {
-      if (error.status === 401) this.onRefused(error);
-      throw error;
+    for (let isAgain = false; ; isAgain = true) {
+      const { key } = this;
+      try {
+        return await send(method, path, { ...options, key });
+      } catch (error) {
+        if (error.status !== 401) throw error;
+        if (!isAgain && await this.another(key)) continue;
+        this.onRefused(error);
+        throw error;
+      }
     }
   }
 

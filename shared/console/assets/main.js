@@ -55,6 +55,9 @@ function lettersWork() {
 class App {
   constructor(key) {
     this.client = new Client(key, (error) => this.out(error));
+    const { now, end } = renewing((token) => { this.client.key = token; keepKey(token); });
+    this.client.renew = now;
+    this.renewed = end;
     this.live = new Live(this.client);
     this.view = null;
     this.name = null;
@@ -76,7 +79,6 @@ class App {
     this.live.run();
     // What could not be had because the server was away is asked for again when it is back.
     this.live.on((event) => { if (event.event === "x-resumed") for (const again of this.content.querySelectorAll("button[data-away]")) again.click(); });
-    this.renewed = renewing((token) => { this.client.key = token; keepKey(token); });
     addEventListener("popstate", this.moved = () => this.route(true));
     addEventListener("online", this.online = () => this.live.hurry());
     document.addEventListener("keydown", this.pressed = (event) => this.key(event));
@@ -111,7 +113,7 @@ class App {
     if (this.isOut) return;
     this.isOut = true;
     this.live.end();
-    this.renewed?.();
+    this.renewed();
     forget();
     this.view?.leave();
     this.persons?.end();

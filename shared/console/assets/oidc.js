@@ -74,26 +74,38 @@ export async function finish() {
   return kept(issuer, await asked(issuer, issuer.token_endpoint, body));
 }
 
-/** Gets the next token in time, as long as the issuer gives one. `take(token)` is given each; ends with what it returns. */
+/**
+ * Gets the next token in time, as long as the issuer gives one, and `now`, which tells whether there is one: a computer that was
+ * asleep has missed the time. `take(token)` is given each.
+ */
 export function renewing(take) {
-  let timer = null;
-  const later = () => {
+  let timer = null; let under = null; let isOver = false;
+  const renew = async (renewal) => {
+    const { issuer, refresh } = renewal;
+    try {
+      const answer = await asked(issuer, issuer.token_endpoint, new URLSearchParams({ grant_type: "refresh_token", refresh_token: refresh, client_id: issuer.client_id }));
+      // Who has signed out meanwhile stays out.
+      if (isOver) return false;
+      take(kept(issuer, { refresh_token: refresh, ...answer }));
+      return true;
+    } catch (error) {
+      // Refused: the token lasts until its end, and then the server says so. Away: tried again.
+      if (!isOver) store.set(RENEWAL, error.status === 0 ? { ...renewal, at: Date.now() + 15000 } : null);
+      return false;
+    }
+  };
+  const now = () => {
     const renewal = store.get(RENEWAL);
-    if (!renewal) return;
-    timer = setTimeout(async () => {
-      const { issuer, refresh } = renewal;
-      try {
-        const answer = await asked(issuer, issuer.token_endpoint, new URLSearchParams({ grant_type: "refresh_token", refresh_token: refresh, client_id: issuer.client_id }));
-        take(kept(issuer, { refresh_token: refresh, ...answer }));
-      } catch (error) {
-        // Refused: the token lasts until its end, and then the server says so. Away: tried again.
-        store.set(RENEWAL, error.status === 0 ? { ...renewal, at: Date.now() + 15000 } : null);
-      }
-      later();
-    }, Math.max(0, renewal.at - Date.now()));
+    if (isOver || !renewal) return Promise.resolve(false);
+    return under ??= renew(renewal).finally(() => { under = null; later(); });
+  };
+  const later = () => {
+    clearTimeout(timer);
+    const renewal = store.get(RENEWAL);
+    if (renewal && !isOver) timer = setTimeout(now, Math.max(0, renewal.at - Date.now()));
   };
   later();
-  return () => clearTimeout(timer);
+  return { now, end() { isOver = true; clearTimeout(timer); } };
 }
 
 /** Nothing is renewed any more. */

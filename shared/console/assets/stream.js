@@ -68,6 +68,7 @@ export class Live {
 
   async stay() {
     while (!this.ended) {
+      const { key } = this.client;
       try {
         if (document.hidden && await seen(this) > LONG && !this.ended) this.again();
         // Without a cursor it would be told all that ever happened.
@@ -76,7 +77,7 @@ export class Live {
         if (!document.hidden) await this.once();
       } catch (error) {
         if (this.ended) return;
-        if (error.status === 401 || error.status === 403) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
+        if (error.status === 403 || (error.status === 401 && !await this.client.another(key))) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
         if (!document.hidden || !this.begun) this.fails += 1;
       }
       if (this.ended) return;
