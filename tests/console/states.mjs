@@ -251,6 +251,42 @@ export async function states(shipped) {
       return [...pauses.byId.keys()].sort();
     });
     equal(kept, ["task_late", "task_stays"], "what the list holds");
+    const again = await page.evaluate(async () => {
+      const { Pauses } = await import("/console/inbox.js");
+      const one = (id) => ({ id, status: "asleep", asks_person: true, since: "2026-01-01T00:00:00Z", missing: [] });
+      let hear; let come; let asks = 0;
+      const held = new Promise((done) => { come = done; });
+      const client = { get: async () => { asks += 1; if (asks === 1) await held; return { data: asks === 1 ? [one("task_stays")] : [one("task_stays"), one("task_missed")], page: { next_cursor: null } }; } };
+      const pauses = new Pauses({ client, live: { on: (listener) => { hear = listener; return () => {}; } } }, "&asks=person");
+      const loaded = pauses.load();
+      hear({ event: "x-resumed" });
+      const whole = new Promise((done) => pauses.onChange(() => { if (asks > 1 && !pauses.isBusy) done(); }));
+      come();
+      await loaded;
+      await Promise.race([whole, new Promise((done) => setTimeout(done, 3000))]);
+      pauses.end();
+      return [...pauses.byId.keys()];
+    });
+    equal(again, ["task_stays", "task_missed"], "what the list holds when it is live again while it comes");
+  });
+
+  await check("what had the focus in a list and is gone hands it on to what stands in its place", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
+    await page.live();
+    const focused = await page.evaluate(async () => {
+      const [{ LongList }, { h }] = await Promise.all([import("/console/list.js"), import("/console/dom.js")]);
+      const list = new LongList({ name: "letters", height: () => 40, key: (one) => one, draw: (one) => h("a", { href: `/console/inbox/${one}` }, one) });
+      document.querySelector("#content").replaceChildren(list.box);
+      const seen = [];
+      const set = (items) => { list.set(items); seen.push(document.activeElement.textContent.length === 1 ? document.activeElement.textContent : ""); };
+      set(["a", "b", "c", "d"]);
+      list.focus(1);
+      for (const items of [["a", "c", "d"], ["x", "a", "c", "d"], ["x", "a"], []]) set(items);
+      list.watch.disconnect();
+      return seen;
+    });
+    equal(focused, ["", "c", "c", "a", ""], "what has the focus");
   });
 
   await check("many events have the list of sessions asked for again, and once at a time", async (tab) => {
@@ -282,6 +318,17 @@ export async function states(shipped) {
       const marks = await page.evaluate(() => [...new Set([...document.querySelectorAll("#content *")].flatMap((one) => [one.title ?? "", one.childElementCount === 0 ? one.textContent : ""]).filter((text) => /U\+(200[EF]|061C)/.test(String(text))))]);
       equal(marks, [], `${to}: marks of direction that are shown`);
     }
+  });
+
+  await check("what is written in a script from right to left stands so where it is written", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open(`/console/session/${await session(shipped, "persona_expense-approval")}`);
+    const box = page.getByLabel("Message");
+    await box.fill("\u05e9\u05dc\u05d5\u05dd!");
+    equal(await box.evaluate((area) => getComputedStyle(area).unicodeBidi), "plaintext", "how its direction is found");
+    await page.getByText("Nothing was said yet.").waitFor();
+    await page.button("Name…").click();
+    equal(await page.getByLabel("What it is called in lists").evaluate((line) => getComputedStyle(line).unicodeBidi), "plaintext", "that of a name");
   });
 
   await check("a session is given a name, and found by it among the others", async (tab) => {

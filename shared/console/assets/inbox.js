@@ -57,6 +57,7 @@ export class Pauses {
     this.isBusy = false;
     this.loadedAt = Date.now();
     this.tell();
+    if (this.isOld) { this.isOld = false; this.load(); }
   }
 
   async* pages() {
@@ -74,7 +75,8 @@ export class Pauses {
   drop(id) { this.heard?.set(id, null); if (this.byId.delete(id)) this.tell(); }
 
   hear(event) {
-    if (event.event === "x-resumed") { this.load(); return; }
+    // Of what happened before it was heard again the pages that are here by now say nothing.
+    if (event.event === "x-resumed") { this.isOld = Boolean(this.isBusy); this.load(); return; }
     const id = event.task_id;
     if (!id) return;
     if (["task.input_required", "task.auth_required"].includes(event.event)) {

@@ -28,7 +28,9 @@ export class LongList {
     this.paint();
     if (held === undefined) return;
     const now = items.findIndex((item) => this.key(item) === held);
-    this.rows.get(now)?.querySelector("a,button")?.focus({ preventScroll: true });
+    // Where it is gone, what stands in its place has the focus: whoever moves with keys goes on there.
+    const row = this.rows.get(now >= 0 ? now : Math.min(within[0], items.length - 1));
+    row?.querySelector("a,button")?.focus({ preventScroll: true });
   }
 
   /** Goes to where it was left, as soon as it is as long as it was then. */
