@@ -320,6 +320,22 @@ export async function states(shipped) {
     }
   });
 
+  await check("names without an end make nothing wider than the screen", async (tab) => {
+    const { invocation_id: id } = await expense(shipped, "long names");
+    const page = await tab({ server: shipped, size: PHONE });
+    const long = "x".repeat(180);
+    const parts = [long, `${long}2`];
+    await page.route(`**/v1/x-pauses/${id}`, async (route) => {
+      const response = await route.fetch();
+      const call = { tool: long, source: long, arguments: { [long]: long }, digest: long, known: long };
+      await route.fulfill({ response, json: { ...await response.json(), agent: long, left_out: [long], missing: parts, parts: parts.map((part) => ({ part, answered_at: null })), request: { kind: "approval", description: long, risk: long, calls: Object.fromEntries(parts.map((part) => [part, call])) } } });
+    });
+    await page.open(`/console/inbox/${id}`);
+    await page.button("Approve").waitFor();
+    const wide = await page.evaluate(() => [...document.querySelectorAll(".detail *")].filter((one) => !one.closest("option") && one.getBoundingClientRect().right > innerWidth + 1).map((one) => `${one.localName} ${one.className}`));
+    equal(wide, [], "what is wider");
+  });
+
   await check("what is written in a script from right to left stands so where it is written", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open(`/console/session/${await session(shipped, "persona_expense-approval")}`);

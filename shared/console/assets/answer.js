@@ -1,6 +1,6 @@
 // What a pause asks, and the way to answer it: for people with a key and for those with a link alike.
 
-import { beginning, folded, h, put, say, told, tree } from "./dom.js";
+import { beginning, brief, folded, h, put, say, told, tree } from "./dom.js";
 import { isPlain, read as parsed, write } from "./json.js";
 import { size, stamp, time } from "./words.js";
 
@@ -59,7 +59,7 @@ function calls(pause) {
     const { tool, source, arguments: shown, digest: sum, known } = plain(call);
     const given = isCut(shown) ? plain(pause.arguments)[part] ?? shown : shown;
     return h("section", { class: "call" },
-      h("h2", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), source && [h("span", { class: "quiet" }, " of "), told(String(source), { tag: "code", limit: 120 })], pause.parts.length > 0 && h("span", { class: "quiet" }, ` part ${part}`)),
+      h("h2", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), source && [h("span", { class: "quiet" }, " of "), told(String(source), { tag: "code", limit: 120 })], pause.parts.length > 0 && h("span", { class: "quiet" }, " part ", brief(part, 80))),
       isCut(shown) && !isCut(given) ? folded(`The arguments are long (${size(shown.bytes ?? 0)}): read all of them before you approve`, () => tree(given)) : isCut(given) ? h("p", { class: "hint" }, `These arguments are too long to be shown here (${size(given.bytes ?? 0)}). Read them in the console with a key, or with dormouse chat, before you approve them.`) : given !== undefined && tree(given),
       known && h("p", {}, h("strong", {}, "Known of it: "), told(known)),
       sum && h("p", { class: "quiet small" }, "Digest of these arguments ", digest(String(sum)), ": only they will run."));
@@ -76,7 +76,7 @@ export function question(pause) {
   const all = Object.entries(plain(request.questions));
   const questions = all.map(([part, of]) => {
     const { tool, source, message, schema, unfit } = plain(of);
-    return h("section", { class: "call" }, h("h2", {}, h("span", { class: "quiet" }, "Asked by "), told(String(tool ?? "a tool"), { tag: "code", limit: 120 }), source && [h("span", { class: "quiet" }, " of "), told(String(source), { tag: "code", limit: 120 })], all.length > 1 && h("span", { class: "quiet" }, ` part ${part}`)),
+    return h("section", { class: "call" }, h("h2", {}, h("span", { class: "quiet" }, "Asked by "), told(String(tool ?? "a tool"), { tag: "code", limit: 120 }), source && [h("span", { class: "quiet" }, " of "), told(String(source), { tag: "code", limit: 120 })], all.length > 1 && h("span", { class: "quiet" }, " part ", brief(part, 80))),
       all.length > 1 && message && told(String(message), { tag: "p" }), all.length > 1 && unfit && h("p", { class: "outcome bad" }, "An answer was not taken: ", told(String(unfit), { limit: 400 })), folded("The form, as the tool describes it", () => tree(schema ?? {})));
   });
   return h("div", { class: "question" },
