@@ -229,6 +229,8 @@ fn pictures_whose_width_terminals_do_not_agree_on_have_nothing_overwritten() {
     }
 }
 
+const PIECES: [&str; 8] = ["", "東", "東東", "\u{2764}\u{fe0f}", "\u{1f44d}\u{1f3fd}", "x", "wort\n", "\n"];
+
 /// Numbers that are the same each time, and look like chance (Knuth's MMIX).
 struct Chance(u64);
 
@@ -246,7 +248,7 @@ fn nothing_of_an_answer_is_lost_whatever_is_typed_and_however_the_terminal_is_dr
         let mut sitting = Sitting::of(10 + chance.below(20), 4 + chance.below(8));
         for step in 0..60 {
             match chance.below(20) {
-                0..=6 => sitting.comes(["", "東", "東東", "x", "wort\n", "\n"][chance.below(6)]),
+                0..=6 => sitting.comes(PIECES[chance.below(PIECES.len())]),
                 7 => sitting.shows(ScreenState::end_line),
                 8 => sitting.line(),
                 9..=13 => sitting.types(["a", "bc", "def ghi", "東", "a long word here"][chance.below(5)]),
