@@ -6,6 +6,7 @@
 mod cast;
 
 mod accepts;
+mod agent_quotas;
 mod connectors;
 mod deletion;
 mod durable;
@@ -29,6 +30,7 @@ mod recorded;
 mod refusals;
 mod replayed_agents;
 mod replayed_doubts;
+mod replayed_graphs;
 mod replayed_summaries;
 mod replayed_times;
 mod replays;
