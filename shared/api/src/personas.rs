@@ -85,12 +85,6 @@ impl PersonaSpec {
         Self::new(graph, format!("Runs the graph {graph}."), AutonomyTier::ActAuto)
     }
 
-    /// The same with `tools`.
-    #[must_use]
-    pub fn with_tools(self, tools: Vec<ToolInfo>) -> Self {
-        Self { tools, ..self }
-    }
-
     /// The id of the persona.
     pub fn persona_id(&self) -> PersonaId {
         PersonaId::new(format!("persona_{}", self.graph))

@@ -80,11 +80,6 @@ impl MemorySubscriptions {
         *lock(&self.fault) = Some((SubscriptionError::Unavailable, sentence.to_owned()));
     }
 
-    /// From now on every call fails as [`SubscriptionError::Rejected`].
-    pub fn fail_rejected(&self, sentence: &str) {
-        *lock(&self.fault) = Some((SubscriptionError::Rejected, sentence.to_owned()));
-    }
-
     /// From now on every call fails as [`SubscriptionError::Denied`].
     pub fn fail_denied(&self, sentence: &str) {
         *lock(&self.fault) = Some((SubscriptionError::Denied, sentence.to_owned()));
