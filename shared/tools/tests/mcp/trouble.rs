@@ -1,5 +1,8 @@
 //! What goes wrong: a server that is down, hangs, dies, lies, forgets, is none, or wants to know who asks.
 
+mod keys;
+mod processes;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,11 +13,10 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use dormouse_ports::tool::{Pending, ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource};
-use dormouse_tools::mcp::{McpTransport, OAuth};
 use dormouse_tools::{McpConfig, McpServer};
 use futures::{StreamExt, stream};
 use libtest_mimic::Trial;
@@ -26,10 +28,10 @@ use tokio::sync::mpsc;
 
 use crate::peer::Peer;
 use crate::trial;
-use crate::world::{call, host, host_router, output, server, template, text};
+use crate::world::{call, host, host_router, server, template, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         trial("trouble::a_server_that_is_down", down),
         trial("trouble::a_server_that_says_nothing", silent),
         trial("trouble::an_address_of_something_else", something_else),
@@ -51,22 +53,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_list_that_leads_in_a_circle", circle),
         trial("trouble::a_server_that_agrees_to_everything", vague),
         trial("trouble::a_server_without_tools", no_tools),
-        trial("trouble::a_key_that_is_sent_and_never_shown", keyed),
-        trial("trouble::a_secret_that_a_server_repeats_of_its_tools", repeats),
-        trial("trouble::a_secret_that_is_a_value_of_a_parameter", allows),
-        trial("trouble::an_authorization_that_is_missing", unauthorized),
-        trial("trouble::an_access_token_that_expires", token),
-        trial("trouble::a_refresh_token_that_is_replaced", rotated),
-        trial("trouble::a_process_that_cannot_be_started", no_process),
-        trial("trouble::a_process_that_writes_something_else", chatty),
-        trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
-        trial("trouble::a_process_that_ends_at_a_method_that_it_does_not_know", ends_at_the_newest),
-        trial("trouble::a_process_that_has_to_be_installed_first", starts_late),
-        trial("trouble::a_process_that_answers_with_half_a_character", halved),
-        trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
-        trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
         trial("trouble::an_answer_without_content", no_content),
-    ]
+    ];
+    trials.extend(keys::trials());
+    trials.extend(processes::trials());
+    trials
 }
 
 /// A port on which nothing listens, and which nobody else is given as long as it is held.
@@ -579,297 +570,6 @@ async fn no_tools() {
     .await;
     let (server, _) = crate::world::server(http(&host.url));
     assert_eq!(server.list().await.expect("what it does not say that it has").len(), 1);
-}
-
-/// Lets through what has one of `keys` in its header `authorization`, and remembers what others had.
-fn guarded(peer: &Peer, keys: Arc<Mutex<Vec<String>>>) -> Router {
-    let guard = move |request: Request, next: Next| {
-        let keys = keys.clone();
-        async move {
-            let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-            let is_known = shown.is_some_and(|shown| keys.lock().expect("a lock").iter().any(|key| key == shown));
-            match is_known {
-                true => next.run(request).await,
-                false => challenge(),
-            }
-        }
-    };
-    Router::new().fallback_service(service(peer)).layer(axum::middleware::from_fn(guard))
-}
-
-fn challenge() -> Response {
-    let challenge = r#"Bearer resource_metadata="http://127.0.0.1/.well-known/oauth-protected-resource""#;
-    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)], "").into_response()
-}
-
-async fn keyed() {
-    let keys = Arc::new(Mutex::new(vec!["Bearer s3cret".to_owned()]));
-    for is_older in [false, true] {
-        let peer = Peer::older(is_older);
-        let host = host_router(peer.clone(), guarded(&peer, keys.clone()), 0).await;
-        let config = http(&host.url).header("Authorization", template("Bearer ${secrets.token}")).expect("a header");
-        let (server, _) = server(config);
-        assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
-        let shown = format!("{server:?}");
-        assert!(!shown.contains("s3cret") && shown.contains("${secrets.token}"), "{shown}");
-    }
-}
-
-/// What a server says of its tools is without the secrets that it was sent.
-async fn repeats() {
-    let key = |said: &str| json!({ "type": "string", "description": said });
-    let host = scripted(move |method| {
-        let schema = json!({ "type": "object", "properties": { "key": key("as s3cret") }, "required": ["key"] });
-        let tool = json!({ "name": "a", "title": "A s3cret", "description": "with s3cret", "inputSchema": schema });
-        (method == "tools/list").then(|| json!({ "tools": [tool] }))
-    })
-    .await;
-    let (server, _) = server(http(&host.url).header("x-key", template("${secrets.key}")).expect("a header"));
-    let listed = server.list().await.expect("a list");
-    let spec = listed.first().expect("a tool");
-    assert_eq!((spec.title.as_deref(), spec.description.as_str()), (Some("A [secret]"), "with [secret]"));
-    assert_eq!(spec.input_schema["properties"]["key"], key("as [secret]"));
-    assert_eq!(spec.input_schema["required"], json!(["key"]));
-}
-
-/// What a tool takes is told as it is: another value would be refused, and be sent to no use.
-async fn allows() {
-    let org = |said: &str| json!({ "enum": ["s3cret", "x"], "default": "s3cret", "description": said });
-    let host = scripted(move |method| {
-        let schema = json!({ "type": "object", "properties": { "org": org("as s3cret") } });
-        (method == "tools/list").then(|| json!({ "tools": [{ "name": "a", "inputSchema": schema }] }))
-    })
-    .await;
-    let (server, _) = server(http(&host.url).header("x-org", template("${secrets.org}")).expect("a header"));
-    let listed = server.list().await.expect("a list");
-    assert_eq!(listed.first().expect("a tool").input_schema["properties"]["org"], org("as [secret]"));
-}
-
-async fn unauthorized() {
-    for is_older in [false, true] {
-        let peer = Peer::older(is_older);
-        let host = host_router(peer.clone(), guarded(&peer, Arc::default()), 0).await;
-        let (server, _) = server(http(&host.url));
-        let error = server.list().await.expect_err("who asks?");
-        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Denied, false), "{error}");
-        for told in ["resource_metadata", "authorization: Bearer", "`oauth`", "or does not accept the one"] {
-            assert!(error.message.contains(told), "{told}: {error}");
-        }
-    }
-}
-
-async fn token() {
-    let keys = Arc::new(Mutex::new(Vec::new()));
-    let granted = Arc::new(AtomicUsize::new(0));
-    let granting = granted.clone();
-    let known = keys.clone();
-    let grant = move || {
-        let token = format!("granted-{}", granting.fetch_add(1, Ordering::SeqCst));
-        *known.lock().expect("a lock") = vec![format!("Bearer {token}")];
-        async move { axum::Json(json!({ "access_token": token, "token_type": "bearer", "expires_in": 3600 })) }
-    };
-    let peer = Peer::default();
-    let router = Router::new().route("/token", post(grant)).fallback_service(guarded(&peer, keys.clone()));
-    let host = host_router(peer.clone(), router, 0).await;
-    let oauth = OAuth {
-        token_url: template(&host.url.replace("/mcp", "/token")),
-        client_id: template("dormouse"),
-        client_secret: Some(template("${secrets.client}")),
-        refresh_token: None,
-        token_endpoint_auth_method: None,
-        scope: None,
-        resource: None,
-    };
-    let transport = McpTransport::Http { url: template(&host.url), headers: Vec::new(), oauth: Some(Box::new(oauth)) };
-    let (server, _) = server(McpConfig::new("peer", transport));
-    assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
-    assert_eq!(granted.load(Ordering::SeqCst), 1);
-    let echoed = output(server.call(&call("echo", json!({ "text": "Bearer granted-0" }))).await).structured;
-    assert_eq!(echoed, Some(json!({ "said": "Bearer [secret]" })), "what a server is shown it may repeat");
-    // The server takes the token back: what it refused is sent again with another one.
-    keys.lock().expect("a lock").clear();
-    assert_eq!(
-        output(server.call(&call("echo", json!({ "text": "a" }))).await).structured,
-        Some(json!({ "said": "a" }))
-    );
-    assert_eq!(granted.load(Ordering::SeqCst), 2);
-}
-
-/// Each refresh token is good once, and the next conversation goes on with the last one.
-async fn rotated() {
-    let keys = Arc::new(Mutex::new(Vec::new()));
-    let known = keys.clone();
-    let granted = Arc::new(AtomicUsize::new(0));
-    let granting = granted.clone();
-    let grant = move |body: String| {
-        let before = granting.load(Ordering::SeqCst);
-        let is_last = body.contains(&format!("refresh_token=refresh-{before}&"));
-        let now = if is_last { granting.fetch_add(1, Ordering::SeqCst) + 1 } else { before };
-        if is_last {
-            *known.lock().expect("a lock") = vec![format!("Bearer token-{now}")];
-        }
-        async move {
-            match is_last {
-                true => axum::Json(json!({ "access_token": format!("token-{now}"),
-                    "refresh_token": format!("refresh-{now}") }))
-                .into_response(),
-                false => (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": "invalid_grant" }))).into_response(),
-            }
-        }
-    };
-    let peer = Peer::older(true);
-    let router = Router::new().route("/token", post(grant)).fallback_service(guarded(&peer, keys.clone()));
-    let host = host_router(peer.clone(), router, 0).await;
-    let oauth = OAuth {
-        token_url: template(&host.url.replace("/mcp", "/token")),
-        client_id: template("dormouse"),
-        client_secret: None,
-        refresh_token: Some(template("refresh-0")),
-        token_endpoint_auth_method: None,
-        scope: None,
-        resource: None,
-    };
-    let transport = McpTransport::Http { url: template(&host.url), headers: Vec::new(), oauth: Some(Box::new(oauth)) };
-    let (server, _) = server(McpConfig::new("peer", transport));
-    for conversation in 1..=3 {
-        assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
-        assert_eq!(granted.load(Ordering::SeqCst), conversation);
-        server.close().await;
-        keys.lock().expect("a lock").clear();
-    }
-}
-
-async fn no_process() {
-    let (server, _) = server(McpConfig::stdio("peer", "echo 'no key is set' >&2; exit 4"));
-    let error = server.list().await.expect_err("it ends at once");
-    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, false), "{error}");
-    assert!(error.message.contains("no key is set"), "{error}");
-}
-
-async fn chatty() {
-    let config = McpConfig::stdio("peer", "echo 'Welcome to the server!'; cat > /dev/null");
-    let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(4), ..config });
-    let error = server.list().await.expect_err("it never answers");
-    assert!(!error.uncertain, "{error}");
-    assert!(error.message.ends_with("has: Welcome to the server!"), "{error}");
-    server.close().await;
-}
-
-/// What a process writes is quoted, without its secrets, where it is no message in a line of its own.
-async fn unframed() {
-    for (script, quoted) in [
-        (r#"echo '{'; echo "  \"key\": \"$KEY\""; echo '}'"#, "has: {\n  \"key\": \"[secret]\"\n}"),
-        (r#"printf 'Content-Length: 17\r\n\r\n{"jsonrpc":"2.0"}'"#, "has: Content-Length: 17"),
-        ("echo \"loading with $KEY\" >&2", "It wrote last: loading with [secret]"),
-        ("true", "It wrote nothing"),
-    ] {
-        let command = format!("{script}; cat > /dev/null");
-        let McpTransport::Stdio { command, folder, .. } = McpConfig::stdio("peer", command).transport else {
-            panic!("a process")
-        };
-        let environment = vec![("KEY".to_owned(), template("${secrets.key}"))];
-        let config = McpConfig::new("peer", McpTransport::Stdio { command, environment, folder });
-        let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(4), ..config });
-        let error = server.list().await.expect_err("it never answers");
-        assert_eq!(error.kind, ToolErrorKind::TimedOut, "{error}");
-        assert!(error.message.contains("one line of JSON, and flushes it"), "{error}");
-        assert!(error.message.contains(quoted) && !error.message.contains("s3cret"), "{script}: {error}");
-        server.close().await;
-    }
-}
-
-/// A server in shell that lists the tool `a`, and does `on_call` when it is called.
-fn in_shell(on_call: &str) -> McpConfig {
-    let answer = |result: &str| format!(r#"printf '{{"jsonrpc":"2.0","id":%s,"result":%s}}\n' "$id" '{result}'"#);
-    let script = format!(
-        r#"while read -r line; do
-            id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
-            case "$line" in
-            *'"method":"initialize"'*) {initialized} ;;
-            *'"method":"tools/list"'*) {listed} ;;
-            *'"method":"tools/call"'*) {on_call} ;;
-            *'"method":"server/discover"'*)
-                printf '{{"jsonrpc":"2.0","id":%s,"error":{{"code":-32601,"message":"no"}}}}\n' "$id" ;;
-            esac
-        done"#,
-        initialized = answer(
-            r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#
-        ),
-        listed = answer(r#"{"tools":[{"name":"a","inputSchema":{}}]}"#),
-    );
-    McpConfig { connect_timeout: Duration::from_secs(20), ..McpConfig::stdio("peer", script) }
-}
-
-/// It is started again, and spoken to in the older way.
-async fn ends_at_the_newest() {
-    let McpConfig { transport: McpTransport::Stdio { command, .. }, .. } = in_shell("exit 1") else {
-        panic!("a process")
-    };
-    let newest = r#"*'"method":"server/discover"'*)"#;
-    let ending = command.replace(newest, &format!("{newest} exit 1 ;; 'nothing else')"));
-    assert_ne!(ending, command);
-    let (server, _) = server(McpConfig::stdio("peer", ending));
-    assert_eq!(server.list().await.expect("a list").len(), 1);
-    server.close().await;
-}
-
-/// It answers the newest way to begin when the older one has been tried, too.
-async fn starts_late() {
-    let McpConfig { transport: McpTransport::Stdio { command, .. }, .. } = in_shell("exit 1") else {
-        panic!("a process")
-    };
-    let config = McpConfig::stdio("peer", format!("sleep 11; {command}"));
-    let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(60), ..config });
-    assert_eq!(server.list().await.expect("a list").len(), 1);
-    server.close().await;
-}
-
-async fn halved() {
-    let result = r#"{"content":[{"type":"text","text":"\\ud83d\\ude00 \\ud83d"}]}"#;
-    let (server, _) = server(in_shell(&format!(r#"printf '{{"jsonrpc":"2.0","id":%s,"result":{result}}}\n' "$id""#)));
-    assert_eq!(text(server.call(&call("a", json!({}))).await), "😀 \u{fffd}");
-    server.close().await;
-}
-
-async fn ends_in_a_call() {
-    let (server, _) = server(in_shell("echo 'Traceback: no such city' >&2; exit 1"));
-    assert_eq!(server.list().await.expect("a list").len(), 1);
-    let error = server.call(&call("a", json!({}))).await.expect_err("it ends");
-    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, true), "{error}");
-    assert!(error.message.ends_with("It wrote last: Traceback: no such city"), "{error}");
-    let config = McpConfig { timeout: Duration::from_secs(6), ..in_shell("echo 'it takes a while' >&2") };
-    let (server, _) = crate::world::server(config);
-    assert_eq!(server.list().await.expect("a list").len(), 1);
-    let error = server.call(&call("a", json!({}))).await.expect_err("it hangs");
-    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::TimedOut, true), "{error}");
-    assert!(error.message.ends_with("It wrote last: it takes a while"), "{error}");
-    server.close().await;
-}
-
-/// What a server has started ends with it, though it heeds neither the end of its input nor a signal.
-async fn leaves_nothing_behind() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("started");
-    let McpConfig { transport: McpTransport::Stdio { command, .. }, .. } = in_shell("exit 1") else {
-        panic!("a process")
-    };
-    let heedless = format!("(trap '' TERM; exec sleep 300) <&- & echo $! > {}; {command}", file.display());
-    let is_there = || {
-        let process = std::fs::read_to_string(&file).expect("it was started");
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
-    };
-    for closes in [true, false] {
-        let (server, _) = server(McpConfig::stdio("peer", heedless.clone()));
-        assert_eq!(server.list().await.expect("a list").len(), 1);
-        assert!(is_there());
-        if closes {
-            server.close().await;
-        } else {
-            drop(server);
-        }
-        crate::world::until("it ends", || async { !is_there() }).await;
-    }
 }
 
 async fn no_content() {
