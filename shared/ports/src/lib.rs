@@ -148,7 +148,7 @@ pub use rule::{
 pub use runtime::{Clock, IdSource, Spawner};
 pub use secrets::{Secret, SecretError, Secrets};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
-pub use shared::{SharedField, SharedItems, SharedMap};
+pub use shared::{SharedBeginning, SharedField, SharedItems, SharedMap};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
 pub use signer::{Signer, SignerError};
 pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, PutAside, Sleepers, Surroundings};

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use dormouse_json::{Items, Part};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -74,9 +74,16 @@ impl SharedItems {
         self.0.is_empty()
     }
 
-    /// True if they begin with `others`: with the same items, and not only equal ones.
-    pub fn begin_with(&self, others: &Self) -> bool {
-        self.len() >= others.len() && self.0.iter().zip(&*others.0).all(|(one, other)| Arc::ptr_eq(one, other))
+    /// What they are known by, in all that grows out of them.
+    pub fn beginning(&self) -> SharedBeginning {
+        SharedBeginning { len: self.len(), last: self.0.last().map(Arc::downgrade).unwrap_or_default() }
+    }
+
+    /// True if they begin so: with the same items, and not only equal ones.
+    pub fn begin_with(&self, beginning: &SharedBeginning) -> bool {
+        // Two lists have an item together only where both grew out of that to which it was added: what is before it is the same.
+        let last = beginning.len.checked_sub(1).and_then(|at| self.0.get(at));
+        last.is_some_and(|last| ptr::eq(Arc::as_ptr(last), beginning.last.as_ptr()))
     }
 
     /// The items of `list`, which begins with these: only those behind them are copied.
@@ -89,6 +96,14 @@ impl SharedItems {
         let more = list[known.len()..].iter().cloned().map(Arc::new);
         Self(Arc::new(known.iter().cloned().chain(more).collect()))
     }
+}
+
+/// How a list began, to be told from all other lists. It keeps no item in memory.
+#[derive(Clone, Debug)]
+pub struct SharedBeginning {
+    len: usize,
+    /// The last of its items. While this is here, no other one has its place in memory.
+    last: Weak<Value>,
 }
 
 impl Form {
@@ -280,8 +295,14 @@ mod tests {
         let short = SharedItems::default().grown(&[json!(1), json!("b")]);
         let long = short.grown(&[json!(1), json!("b"), json!(null)]);
         assert_eq!((short.len(), long.len()), (2, 3));
-        assert!(long.begin_with(&short) && !short.begin_with(&long), "nothing is copied");
-        assert!(!long.begin_with(&SharedItems::default().grown(&[json!(1)])), "one that is equal is another one");
+        let begin_alike = |one: &SharedItems, other: &SharedItems| one.begin_with(&other.beginning());
+        assert!(
+            begin_alike(&long, &short) && !begin_alike(&short, &long) && begin_alike(&long, &long),
+            "nothing is copied"
+        );
+        assert!(!begin_alike(&long, &SharedItems::default().grown(&[json!(1)])), "one that is equal is another one");
+        assert!(!begin_alike(&short.grown(&[json!(1), json!("b"), json!(null)]), &long), "each has added its own");
+        assert!(!begin_alike(&long, &SharedItems::default()), "what is empty is the beginning of none");
         assert!(Arc::ptr_eq(&long.grown(&[json!(1), json!("b"), json!(null)]).0, &long.0));
         let [before, now] = [short, long].map(|items| of_fields(&[("list", &SharedField::Items(items))]));
         assert_eq!((json!(before), json!(now)), (json!({ "list": [1, "b"] }), json!({ "list": [1, "b", null] })));
@@ -291,6 +312,20 @@ mod tests {
         assert_eq!(Value::Object(before.into_map()), json!({ "list": [1, "b"] }));
         let (whole, shorter) = (SharedItems::default().grown(&[]), SharedItems::default().grown(&[json!(2)]));
         assert_eq!((whole.is_empty(), shorter.grown(&[]).len()), (true, 0));
+    }
+
+    #[test]
+    fn the_beginning_of_a_list_keeps_no_item_and_is_no_other_one_when_they_are_gone() {
+        let short = SharedItems::default().grown(&[json!("a"), json!("b")]);
+        let beginning = short.beginning();
+        let long = short.grown(&[json!("a"), json!("b"), json!("c")]);
+        drop(short);
+        assert!(long.begin_with(&beginning));
+        drop(long);
+        assert_eq!(beginning.last.strong_count(), 0, "nothing keeps it");
+        let others: Vec<SharedItems> =
+            (0..100).map(|_| SharedItems::default().grown(&[json!("a"), json!("b")])).collect();
+        assert!(!others.iter().any(|others| others.begin_with(&beginning)));
     }
 
     #[test]

@@ -72,8 +72,8 @@ pub(super) struct CommitWriter {
 
 impl CommitWriter {
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
-        let (growing, marks) = self.recent.knowing(commit);
-        let mut plan = Plan::of(commit, &growing, marks, &self.bodies.config)?;
+        let (growing, known) = self.recent.knowing(commit);
+        let mut plan = Plan::of(commit, &growing, known, &self.bodies.config)?;
         self.bodies.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
         self.table.put_all(pieces.map(|(key, item)| ItemWrite::put(&key, item)).collect()).await?;
@@ -86,8 +86,7 @@ impl CommitWriter {
         };
         match verdict {
             Ok(ItemsVerdict::Happened) => {
-                let grown = std::mem::take(&mut plan.encoder.grown);
-                self.recent.note(commit, grown, std::mem::take(&mut plan.encoder.marks));
+                self.recent.note(commit, &plan.encoder);
                 Ok(())
             }
             Ok(ItemsVerdict::Refused(index, found)) => Err(self.refusal(plan.part(index), found.as_ref()).await),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::Items;
-use dormouse_ports::{GrowingLists, Map, PausedInvocation, SharedField, StoreError, StoredList};
+use dormouse_ports::{GrowingLists, Map, PausedInvocation, SharedBeginning, SharedField, StoreError, StoredList};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -21,8 +21,8 @@ use super::segments::{ToStore, references};
 /// A state without knowledge of its growing lists.
 const UNKNOWN: &GrowingLists = &GrowingLists { fields: Vec::new(), stored: Vec::new() };
 
-/// Marks of lists that are still held, so that each is known again.
-pub(super) type KnownMarks = Vec<(SharedField, Arc<Marks>)>;
+/// Marks of lists that began so.
+pub(super) type KnownMarks = Vec<(SharedBeginning, Arc<Marks>)>;
 
 /// Collects the blobs and pieces that must be there before the items of one change while these are built. Equal
 /// contents are one blob, or one piece of a list.
@@ -34,10 +34,12 @@ pub(super) struct Encoder<'g> {
     pub(super) growing: &'g GrowingLists,
     /// The items that the change changes: they own the blobs that are kept apart from them.
     pub(super) origin: BlobOrigin,
-    /// Lists that this change stores.
-    pub(super) grown: Vec<StoredList>,
-    /// What is known of lists that several of its states may share, and of those from which they grew.
-    pub(super) marks: KnownMarks,
+    /// Lists that this change stores, and those to which it refers as they are.
+    pub(super) referred: Vec<StoredList>,
+    /// Marks of lists from which those of its states may have grown.
+    pub(super) known: KnownMarks,
+    /// Marks of its own lists, which several of its states may share.
+    pub(super) marks: Vec<(SharedField, Arc<Marks>)>,
     pub(super) blobs: BTreeMap<BlobRef, Blob>,
     pub(super) pieces: BTreeMap<Key, Item>,
 }
@@ -56,11 +58,22 @@ impl<'g> Encoder<'g> {
             whole_limit: config.whole_limit,
             growing,
             origin,
-            grown: Vec::new(),
+            referred: Vec::new(),
+            known: KnownMarks::new(),
             marks: Vec::new(),
             blobs: BTreeMap::new(),
             pieces: BTreeMap::new(),
         }
+    }
+
+    /// The marks of its lists, for those that grow out of these. A list that is shared as a whole is another one when it has
+    /// grown.
+    pub(super) fn beginnings(&self) -> KnownMarks {
+        let beginning = |(list, marks): &(SharedField, Arc<Marks>)| match list {
+            SharedField::Items(items) => Some((items.beginning(), marks.clone())),
+            SharedField::Value(_) => None,
+        };
+        self.marks.iter().filter_map(beginning).collect()
     }
 
     /// The attribute that holds `value`: its bytes, or a reference to a blob.

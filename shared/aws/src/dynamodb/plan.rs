@@ -52,15 +52,15 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The plan of `commit`; `marks` are of lists from which its own may have grown.
+    /// The plan of `commit`, whose lists may have grown from those `known`.
     pub(super) fn of(
         commit: &'a Commit,
         growing: &'a GrowingLists,
-        marks: KnownMarks,
+        known: KnownMarks,
         config: &StoreConfig,
     ) -> Result<Self, StoreError> {
         let mut encoder = Encoder::knowing(config, growing, origin(commit));
-        encoder.marks = marks;
+        encoder.known = known;
         // A run waits for each of its steps.
         let is_step = matches!(commit.invocation, Some(InvocationWrite::Progress { .. }));
         // Who is refused for want of what is counted comes again and again, and rows that were ahead of that would stay.

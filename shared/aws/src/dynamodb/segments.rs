@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::{Items, Part};
-use dormouse_ports::{Map, SharedField, SharedMap, StoreError, StoredList};
+use dormouse_ports::{Map, SharedBeginning, SharedField, SharedMap, StoreError, StoredList};
 use futures::future::try_join_all;
 use serde::Serialize;
 use serde_json::Value;
@@ -107,34 +107,30 @@ impl Encoder<'_> {
             let base = base.unwrap_or_else(|| nothing(home, field));
             self.grow(base, items, &marks)
         });
-        Ok((Some(rest), lists.collect::<Result<_, _>>()?))
+        let lists = lists.collect::<Result<Vec<_>, _>>()?;
+        self.referred.extend(lists.iter().cloned());
+        Ok((Some(rest), lists))
     }
 
     /// The marks of `items`, which are those of the `owner`. A list that several states share is looked at once, and one that
     /// grew out of a known one only behind that.
     fn marks_of(&mut self, items: Items<'_>, owner: Option<&SharedField>) -> Result<Arc<Marks>, StoreError> {
         let Some(owner) = owner else { return Marks::of(items).map(Arc::new) };
-        if let Some((_, marks)) = self.marks.iter().find(|(known, _)| known.is(owner)) {
+        if let Some((_, marks)) = self.marks.iter().find(|(own, _)| own.is(owner)) {
             return Ok(marks.clone());
         }
-        let marks = match self.marks.iter_mut().find(|(known, _)| grew(known, owner)) {
-            Some((known, marks)) => {
-                *marks = Arc::new(marks.longer(items)?);
-                *known = owner.clone();
-                marks.clone()
-            }
-            None => {
-                let marks = Arc::new(Marks::of(items)?);
-                self.marks.push((owner.clone(), marks.clone()));
-                marks
-            }
+        let marks = match self.known.iter().find(|(beginning, _)| begins(owner, beginning)) {
+            Some((_, before)) => before.longer(items)?,
+            None => Marks::of(items)?,
         };
+        let marks = Arc::new(marks);
+        self.marks.push((owner.clone(), marks.clone()));
         Ok(marks)
     }
 
     /// The longest stored list with which a list of these marks begins.
     fn base(&self, home: &str, field: &str, marks: &Marks) -> Option<StoredList> {
-        let stored = self.growing.stored.iter().chain(&self.grown);
+        let stored = self.growing.stored.iter().chain(&self.referred);
         let fitting = stored.filter(|list| {
             list.home == home
                 && list.field == field
@@ -159,7 +155,6 @@ impl Encoder<'_> {
             }
             list.merged = count;
         }
-        self.grown.push(list.clone());
         Ok(list)
     }
 
@@ -183,11 +178,11 @@ impl Encoder<'_> {
     }
 }
 
-/// True if `now` is the list that was `before`, and more.
-fn grew(before: &SharedField, now: &SharedField) -> bool {
-    match (before, now) {
-        (SharedField::Items(before), SharedField::Items(now)) => now.begin_with(before),
-        (SharedField::Value(_), _) | (_, SharedField::Value(_)) => false,
+/// True if `list` grew out of one of this `beginning`, or is that.
+fn begins(list: &SharedField, beginning: &SharedBeginning) -> bool {
+    match list {
+        SharedField::Items(items) => items.begin_with(beginning),
+        SharedField::Value(_) => false,
     }
 }
 
@@ -340,12 +335,23 @@ mod tests {
         assert_eq!(stored(ToStore::Whole(&of(&own))), (first.clone(), 1));
         let (second, looked_at) = stored(ToStore::Shared(&of(&others)));
         assert!(second.digest != first.digest && looked_at == 2, "{second:?}");
-        let longer = [json!("a".repeat(SMALLEST)), json!("b")];
-        let SharedField::Items(items) = &own else { panic!("a list of items") };
-        let grown = SharedField::Items(items.grown(&longer));
-        let (third, looked_at) = stored(ToStore::Shared(&of(&grown)));
-        let whole = Map::from_iter([("list".to_owned(), longer.to_vec().into())]);
-        assert_eq!((third.count, looked_at), (2, 2), "one has grown");
-        assert_eq!(stored(ToStore::Whole(&whole)), (third, 2), "it is what a list has that nobody knew");
+    }
+
+    #[test]
+    fn a_list_that_grew_has_the_marks_of_one_that_nobody_knew() {
+        let lists = [json!([1, "b"]), json!([1, "b", { "c": 1.5 }])];
+        let [before, now] = [0, 1].map(|at| Items::of(&lists[at]).expect("a list"));
+        let short = SharedItems::default().grown(lists[0].as_array().expect("a list"));
+        let long = SharedField::Items(short.grown(lists[1].as_array().expect("a list")));
+        let config = StoreConfig::default();
+        let mut encoder = Encoder::new(&config, BlobOrigin { owners: Vec::new(), now: Timestamp::UNIX_EPOCH });
+        let anew = encoder.marks_of(now, None).expect("marks");
+        encoder.known.push((short.beginning(), Arc::new(Marks::of(before).expect("marks"))));
+        let behind = encoder.marks_of(now, Some(&long)).expect("marks");
+        assert_eq!((behind.count(), behind.digest(3), behind.bytes(0, 3)), (3, anew.digest(3), anew.bytes(0, 3)));
+        // What is known is believed, and is not made again.
+        let others = Marks::of(Items::Plain(&[json!("of"), json!("others")])).expect("marks");
+        (encoder.marks, encoder.known) = (Vec::new(), vec![(short.beginning(), Arc::new(others))]);
+        assert_ne!(encoder.marks_of(now, Some(&long)).expect("marks").digest(3), anew.digest(3));
     }
 }
