@@ -42,6 +42,10 @@ impl RecentLists {
     /// `commit`, which is `encoded`, happened.
     pub(super) fn note(&self, commit: &Commit, encoded: &Encoder<'_>) {
         let Some(write) = &commit.invocation else { return };
+        // What a run saves in the midst of a step leaves its item as it is.
+        if matches!(write, InvocationWrite::AssertClaimed { .. }) {
+            return;
+        }
         let id = write.invocation_id();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|run| run.id != *id);
@@ -121,5 +125,19 @@ mod tests {
         let known = run.recent.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<_> = known.iter().map(|run| (run.lists.len(), run.marks.len())).collect();
         assert_eq!(known, [(2, 2)], "each as it is");
+    }
+
+    #[test]
+    fn what_a_run_saves_in_the_midst_of_a_step_leaves_its_lists_known_and_its_end_does_not() {
+        let (invocation_id, generation, owner) = (InvocationId::from("i1"), 0, Owner::from("worker"));
+        let mut run = Run::default();
+        assert_eq!(run.step(0), [piece("messages", 0, 1)]);
+        let hold =
+            InvocationWrite::AssertClaimed { invocation_id: invocation_id.clone(), generation, owner: owner.clone() };
+        assert!(run.commit(hold).is_empty());
+        assert_eq!(run.step(0), [piece("messages", 1, 2)]);
+        let given_up = InvocationWrite::Keep { invocation_id, generation, owner, at_once: false };
+        assert!(run.commit(given_up).is_empty());
+        assert_eq!(run.step(0), [piece("messages", 0, 3)]);
     }
 }
