@@ -395,6 +395,7 @@ async fn ended(opened: &OpenedStore, id: &InvocationId) -> Result<bool, EraseErr
 mod tests {
     use dormouse_api::keys::Grant;
     use dormouse_aws::ensure_table;
+    use dormouse_engine::{END, GraphBuilder, State, StateSchema, Update};
     use dormouse_local::keys::generate;
     use dormouse_local::{EmbeddedDynamoDb, StoreLocation, TABLE};
     use dormouse_ports::{DocumentWrite, Map};
@@ -426,7 +427,15 @@ mod tests {
         ensure_table(&made.client(), TABLE).await.expect("a table");
         made.stop().await.expect("it stops");
         let target = StoreTarget::folder(folder.path().to_owned());
-        let opened = target.open_by(&Agents::new(), Purpose::Change, ITEMS_A_PAGE).await.expect("it opens");
+        let agents = Agents::new().graph(|_| {
+            let node = async |_: State| Ok(Update::none());
+            GraphBuilder::new("idle", StateSchema::new())
+                .function("rest", node)
+                .entry("rest")
+                .edge("rest", END)
+                .compile()
+        });
+        let opened = target.open_by(&agents, Purpose::Change, ITEMS_A_PAGE).await.expect("it opens");
 
         let token = generate().expect("chance");
         let grant = Grant {
