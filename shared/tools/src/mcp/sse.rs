@@ -38,17 +38,19 @@ pub(super) fn events(body: FetchBody, most: usize, instead: Option<Sse>) -> BoxS
     replaced.flat_map(|event| stream::iter(messages(event))).boxed()
 }
 
+/// An event for each message of `event`. Its id is there once, at the last: what has been read is behind all of them, and a long id
+/// that came with many messages would take its length for each.
 fn messages(event: Result<Sse, SseError>) -> Vec<Result<Sse, SseError>> {
-    match event {
-        Ok(event) => match event.data.as_deref().and_then(batch) {
-            Some(messages) => {
-                let message = |data| Ok(Sse { data: Some(data), ..event.clone() });
-                messages.into_iter().map(message).collect()
-            }
-            None => vec![Ok(event)],
-        },
-        Err(error) => vec![Err(error)],
-    }
+    let event = match event {
+        Ok(event) => event,
+        Err(error) => return vec![Err(error)],
+    };
+    let is_message = matches!(event.event.as_deref(), None | Some("" | "message"));
+    let Some(messages) = event.data.as_deref().filter(|_| is_message).and_then(batch) else { return vec![Ok(event)] };
+    let mut events: Vec<Sse> = messages.into_iter().map(|data| Sse::default().data(data)).collect();
+    let data = events.pop().and_then(|last| last.data);
+    events.push(Sse { data, ..event });
+    events.into_iter().map(Ok).collect()
 }
 
 /// The messages in `data`, where it is a batch (version 2025-03-26). Answers come last: nothing is read behind one.
@@ -153,6 +155,15 @@ mod tests {
         let (answer, notice) = (r#"{"id":1,"result":{}}"#, r#"{"method":"notifications/message"}"#);
         let batch = format!("data: [{answer},{notice}]\n\n");
         assert_eq!(read(&[&batch], 1000, None), [notice, answer].map(|data| Ok(Some(data.to_owned()))));
+    }
+
+    #[test]
+    fn the_id_of_a_batch_is_that_of_its_last_message_alone() {
+        let batch = b"id: 7\ndata: [{\"id\":1},{\"id\":2}]\n\n".to_vec();
+        let events = events(stream::iter([Ok(batch)]).boxed(), 1000, None);
+        let read: Vec<Sse> = block_on(events.map(|event| event.expect("an event")).collect());
+        let ids: Vec<_> = read.iter().map(|event| event.id.as_deref()).collect();
+        assert_eq!(ids, [None, Some("7")]);
     }
 
     #[test]
