@@ -114,9 +114,22 @@ impl Tokens {
 
     /// A token that holds, and is another one than `refused`. What the client's settings refer to is looked up in `values`.
     ///
+    /// The endpoint is waited for also where who asked does so no longer: what it answers may have the only refresh token that
+    /// holds from then on.
+    ///
     /// # Errors
     /// None is granted, or the endpoint does not answer. No request was made to the server itself.
-    pub(super) async fn token(&self, values: &Values, refused: Option<&Secret>) -> Result<Secret, ToolError> {
+    pub(super) async fn token(
+        self: &Arc<Self>,
+        values: &Values,
+        refused: Option<&Secret>,
+    ) -> Result<Secret, ToolError> {
+        let (tokens, values, refused) = (self.clone(), values.clone(), refused.cloned());
+        let asked = tokio::spawn(async move { tokens.held_or_granted(&values, refused.as_ref()).await });
+        asked.await.unwrap_or_else(|error| Err(ToolError::transient(format!("no OAuth token was asked for: {error}"))))
+    }
+
+    async fn held_or_granted(&self, values: &Values, refused: Option<&Secret>) -> Result<Secret, ToolError> {
         let mut held = self.held.lock().await;
         if let Some((token, until)) = &held.access
             && refused != Some(token)
@@ -258,6 +271,7 @@ fn encoded(value: &Secret) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::{FetchError, FetchResponse};
     use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
     use serde_json::json;
 
@@ -267,7 +281,7 @@ mod tests {
         Template::parse(text).expect("a template")
     }
 
-    fn tokens(fetch: &ScriptedFetch, refresh: Option<&str>, secret: Option<&str>) -> Tokens {
+    fn tokens(fetch: &ScriptedFetch, refresh: Option<&str>, secret: Option<&str>) -> Arc<Tokens> {
         let oauth = OAuth {
             token_url: template("https://auth.example.com/token"),
             client_id: template("dor mouse"),
@@ -277,10 +291,10 @@ mod tests {
             scope: Some("tools:read tools:call".to_owned()),
             resource: None,
         };
-        Tokens::new(oauth, Arc::new(fetch.clone()))
+        Arc::new(Tokens::new(oauth, Arc::new(fetch.clone())))
     }
 
-    async fn token(tokens: &Tokens, refused: Option<&Secret>) -> Result<Secret, ToolError> {
+    async fn token(tokens: &Arc<Tokens>, refused: Option<&Secret>) -> Result<Secret, ToolError> {
         let secrets: Arc<dyn dormouse_ports::Secrets> = Arc::new(Secret::new("s:1"));
         tokens.token(&Values::new(secrets.clone(), secrets), refused).await
     }
@@ -394,7 +408,8 @@ mod tests {
             fetch.answer(ScriptedAnswer::json(401, &json!({ "error": "invalid_client" })));
             let plain = tokens(&fetch, None, Some("x"));
             let oauth = OAuth { token_endpoint_auth_method: Some(method), ..plain.oauth.clone() };
-            token(&Tokens::new(oauth, plain.fetch.clone()), None).await.expect_err("it is refused");
+            let declared = Arc::new(Tokens::new(oauth, plain.fetch.clone()));
+            token(&declared, None).await.expect_err("it is refused");
             assert_eq!(fetch.requests().len(), 1, "{method:?}");
             assert_eq!(shows_a_header(&fetch, 0), method == ClientAuthentication::ClientSecretBasic);
         }
@@ -427,6 +442,34 @@ mod tests {
         assert!(body(&fetch, 0).ends_with("&client_id=dor%20mouse"));
     }
 
+    /// Takes its time to answer.
+    struct Slow(ScriptedFetch);
+
+    #[async_trait::async_trait]
+    impl Fetch for Slow {
+        async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+            let answer = self.0.fetch(request).await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            answer
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refresh_token_that_is_replaced_while_nobody_waits_any_more_is_not_lost() {
+        let fetch = ScriptedFetch::default();
+        for (access, refresh) in [("t1", "newer"), ("t2", "newest")] {
+            let granted = json!({ "access_token": access, "refresh_token": refresh });
+            fetch.answer(ScriptedAnswer::json(200, &granted));
+        }
+        let oauth = tokens(&fetch, Some("first"), None).oauth.clone();
+        let tokens = Arc::new(Tokens::new(oauth, Arc::new(Slow(fetch.clone()))));
+        tokio::time::timeout(Duration::from_secs(9), token(&tokens, None)).await.expect_err("it gives up");
+        let first = token(&tokens, None).await.expect("a token");
+        assert_eq!((first.expose(), fetch.requests().len()), ("t1", 1));
+        token(&tokens, Some(&first)).await.expect("another");
+        assert!(body(&fetch, 1).contains("refresh_token=newer&"), "{}", body(&fetch, 1));
+    }
+
     #[tokio::test]
     async fn what_is_granted_is_a_secret_to_each_server_of_the_client() {
         let fetch = ScriptedFetch::default();
@@ -446,7 +489,7 @@ mod tests {
         fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t1" })));
         let plain = tokens(&fetch, None, None);
         let token_url = template("https://auth.example.com/token?key=${secrets.key}");
-        let tokens = Tokens::new(OAuth { token_url, ..plain.oauth.clone() }, plain.fetch.clone());
+        let tokens = Arc::new(Tokens::new(OAuth { token_url, ..plain.oauth.clone() }, plain.fetch.clone()));
         let secrets: Arc<dyn dormouse_ports::Secrets> = Arc::new(Secret::new("a&b=1"));
         tokens.token(&Values::new(secrets.clone(), secrets), None).await.expect("a token");
         assert_eq!(fetch.requests()[0].url, "https://auth.example.com/token?key=a%26b%3D1");
