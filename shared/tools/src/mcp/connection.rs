@@ -12,13 +12,13 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, serve_client_with_lifecycle};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::config::{McpConfig, McpTransport};
 use super::failure::not_begun;
 use super::handler::Handler;
 use super::heard::Heard;
-use super::http::{FetchClient, HeardCall, Reach, StandingStream};
+use super::http::{FetchClient, HeardCall, Reach, StandingStream, TO_DISCOVER};
 use super::late::WithoutLate;
 use super::oauth::Tokens;
 use crate::Values;
@@ -47,8 +47,13 @@ impl Connection {
     /// # Errors
     /// The server is not there, refuses, or speaks something else. No call was made.
     pub(super) async fn open(beginning: Beginning<'_>) -> Result<Self, ToolError> {
+        let began = Instant::now();
         let begun = match beginning.begin(newest()).await {
             Err(NotBegun::Otherwise | NotBegun::Closed(_)) => beginning.begin(ClientLifecycleMode::Initialize).await,
+            // It said nothing to the newest way for too long: it may know that alone, and have been asleep.
+            Err(NotBegun::Refused(error)) if began.elapsed() >= beginning.to_discover() => {
+                beginning.begin(newest_alone()).await.map_err(|_| NotBegun::Refused(error))
+            }
             begun => begun,
         };
         match begun {
@@ -56,7 +61,9 @@ impl Connection {
             Err(NotBegun::Otherwise) => Err(ToolError::permanent(
                 "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
             )),
-            Err(NotBegun::Closed(error) | NotBegun::Failed(error)) => Err(beginning.explained(error).await),
+            Err(NotBegun::Closed(error) | NotBegun::Refused(error) | NotBegun::Failed(error)) => {
+                Err(beginning.explained(error).await)
+            }
         }
     }
 
@@ -160,6 +167,8 @@ enum NotBegun {
     Otherwise,
     /// The server closed the connection: some end at a first message that is not the older one.
     Closed(ToolError),
+    /// The server answers with an error.
+    Refused(ToolError),
     Failed(ToolError),
 }
 
@@ -170,10 +179,20 @@ fn is_otherwise(error: &ClientInitializeError) -> bool {
     )
 }
 
+fn is_refused(error: &ClientInitializeError) -> bool {
+    if let ClientInitializeError::LegacyFallbackFailed { fallback, .. } = error {
+        return is_refused(fallback);
+    }
+    matches!(error, ClientInitializeError::JsonRpcError(_))
+}
+
 impl NotBegun {
     fn of(error: &ClientInitializeError) -> Self {
         if is_otherwise(error) {
             return Self::Otherwise;
+        }
+        if is_refused(error) {
+            return Self::Refused(not_begun(error));
         }
         match matches!(error, ClientInitializeError::ConnectionClosed(_)) {
             true => Self::Closed(not_begun(error)),
@@ -198,12 +217,18 @@ pub(super) struct Beginning<'b> {
 }
 
 impl Beginning<'_> {
+    /// Time for an answer to the newest way to begin: the older one has at least as much.
+    fn to_discover(self) -> Duration {
+        TO_DISCOVER.min(self.config.connect_timeout / 2)
+    }
+
     fn client(self, url: &Template, headers: &[(String, Template)]) -> FetchClient {
         let reach = Reach {
             url,
             headers,
             tokens: self.tokens,
             timeout: self.config.timeout.max(self.config.connect_timeout),
+            to_discover: self.to_discover(),
             most_bytes: self.config.most_bytes,
             listen: self.config.listen,
             standing: self.standing,
@@ -267,6 +292,10 @@ fn newest() -> ClientLifecycleMode {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
     }
+}
+
+fn newest_alone() -> ClientLifecycleMode {
+    ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
 }
 
 /// Holds a subscription (MCP 2026-07-28, "Subscriptions") as long as the server does.

@@ -39,9 +39,9 @@ pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32099);
 const MOST_SHOWN: usize = 2 * 1024;
 /// Bytes of an answer beside its one large message.
 const OVERHEAD: usize = 1 << 20;
-/// Time for an answer to the newer beginning of a conversation: less than that for which the SDK waits, which sends nothing
-/// else before.
-const TO_DISCOVER: Duration = Duration::from_secs(9);
+/// Time for an answer to the newer beginning of a conversation, where there is more than twice as much for all of it: less than
+/// that for which the SDK waits, which sends nothing else before.
+pub(super) const TO_DISCOVER: Duration = Duration::from_secs(9);
 /// Time in which a server of the transport before streamable HTTP has to say so.
 const TO_GREET: Duration = Duration::from_secs(5);
 /// Longest time for which the connection may be open on which a server tells of changes.
@@ -84,6 +84,7 @@ struct HttpParts {
     headers: Vec<(String, Template)>,
     tokens: Option<Arc<Tokens>>,
     timeout: Duration,
+    to_discover: Duration,
     most_bytes: usize,
     listen: bool,
     standing: StandingStream,
@@ -95,6 +96,8 @@ pub(super) struct Reach<'r> {
     pub(super) headers: &'r [(String, Template)],
     pub(super) tokens: Option<&'r Arc<Tokens>>,
     pub(super) timeout: Duration,
+    /// Time for an answer to the newer beginning of a conversation.
+    pub(super) to_discover: Duration,
     pub(super) most_bytes: usize,
     pub(super) listen: bool,
     pub(super) standing: &'r StandingStream,
@@ -115,6 +118,7 @@ impl FetchClient {
             url: reach.url.clone(),
             headers: reach.headers.to_vec(),
             timeout: reach.timeout,
+            to_discover: reach.to_discover,
             most_bytes: reach.most_bytes,
             listen: reach.listen,
             standing: reach.standing.clone(),
@@ -354,9 +358,9 @@ impl StreamableHttpClient for FetchClient {
             // The SDK begins to listen behind the first words in a session, and lets calls go before it does.
             self.0.standing.calls.expected();
         }
-        let limits = self.limits();
+        let (limits, to_discover) = (self.limits(), self.0.to_discover);
         let is_probe = is_probe(&message);
-        let limits = if is_probe { FetchLimits { total: limits.total.min(TO_DISCOVER), ..limits } } else { limits };
+        let limits = if is_probe { FetchLimits { total: limits.total.min(to_discover), ..limits } } else { limits };
         let sent = SentRequest::new(Method::Post, &headers, limits).with("mcp-session-id", session_id.as_deref());
         let posted = async {
             let response = self.send(SentRequest { body: serde_json::to_vec(&message)?, ..sent }).await?;
@@ -365,7 +369,7 @@ impl StreamableHttpClient for FetchClient {
         if !is_probe {
             return posted.await;
         }
-        match timeout(TO_DISCOVER, posted).await {
+        match timeout(to_discover, posted).await {
             Err(_) | Ok(Err(StreamableHttpError::Client(HttpFailure::Fetch(FetchError::Timeout(_))))) => {
                 let error = ErrorData::invalid_request("it does not answer", None);
                 Ok(Posted::Json(ServerJsonRpcMessage::error(error, id_of(&message).cloned()), None))

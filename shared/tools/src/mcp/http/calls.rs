@@ -278,6 +278,7 @@ mod tests {
                 headers: &[],
                 tokens: None,
                 timeout: PATIENCE,
+                to_discover: PATIENCE,
                 most_bytes: 1024,
                 listen: false,
                 standing: &standing,

@@ -39,14 +39,48 @@ impl Fetch for Slow {
             _ => 200,
         };
         let body = json!({ "jsonrpc": "2.0", "id": sent["id"], "result": result }).to_string();
-        let body = if status == 200 { body } else { String::new() };
-        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        Ok(FetchResponse { status, headers, body: stream::iter([Ok(body.into_bytes())]).boxed() })
+        Ok(response(status, if status == 200 { body } else { String::new() }))
+    }
+}
+
+fn response(status: u16, body: String) -> FetchResponse {
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    FetchResponse { status, headers, body: stream::iter([Ok(body.into_bytes())]).boxed() }
+}
+
+/// Speaks the newest version alone, and answers nothing before it is awake.
+struct Asleep(Instant);
+
+#[async_trait]
+impl Fetch for Asleep {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let sent: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        tokio::time::sleep_until(self.0).await;
+        let list = json!([{ "name": "a", "inputSchema": {} }]);
+        let result = match sent["method"].as_str() {
+            Some("server/discover") => json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" }),
+            Some("tools/list") => {
+                json!({ "resultType": "complete", "tools": list, "ttlMs": 0, "cacheScope": "private" })
+            }
+            Some(_) | None => Value::Null,
+        };
+        let unknown = json!({ "code": -32601, "message": "there is no such method" });
+        let answer = match result.is_null() {
+            false => json!({ "jsonrpc": "2.0", "id": sent["id"], "result": result }),
+            true => json!({ "jsonrpc": "2.0", "id": sent["id"], "error": unknown }),
+        };
+        Ok(response(200, answer.to_string()))
     }
 }
 
 fn server(fetch: impl Fetch + 'static) -> McpServer {
+    server_within(fetch, Duration::from_secs(30))
+}
+
+fn server_within(fetch: impl Fetch + 'static, connect_timeout: Duration) -> McpServer {
     let config = McpConfig::http("docs", Template::parse("http://h/mcp").expect("a template"));
+    let config = McpConfig { connect_timeout, ..config };
     McpServer::new(config, Arc::new(fetch), Values::none(), NoticeListener::default())
 }
 
@@ -68,6 +102,17 @@ async fn a_list_that_is_waited_for_in_vain_is_late_though_nobody_waits_any_more(
 async fn a_server_that_answers_the_newest_beginning_late_or_never_is_spoken_to_in_the_older_way() {
     for seconds in [15, 3600] {
         let server = server(Slow("server/discover", Duration::from_secs(seconds)));
+        assert_eq!(server.list().await.expect("a list").len(), 1, "{seconds}");
+    }
+    let silent = Slow("server/discover", Duration::from_secs(3600));
+    let hurried = server_within(silent, Duration::from_secs(6));
+    assert_eq!(hurried.list().await.expect("a list").len(), 1, "half of the time is for the older way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_knows_the_newest_version_alone_may_wake_up_late() {
+    for seconds in [1, 12] {
+        let server = server(Asleep(Instant::now() + Duration::from_secs(seconds)));
         assert_eq!(server.list().await.expect("a list").len(), 1, "{seconds}");
     }
 }
