@@ -9,7 +9,7 @@
 //! | lists pages | all of them, 100 at the most; a list holds until the server says that it changed, or is older than it says; for five minutes where it says neither, or nobody listens |
 //! | says `readOnlyHint` or `idempotentHint` | [safe](dormouse_ports::tool::Effect::Safe); everything else is manual |
 //! | sends progress and log lines | an [`McpNotice`] |
-//! | answers with a batch of messages (version 2025-03-26) | each of them is taken, over HTTP; a process writes each in a line of its own |
+//! | answers with a batch of messages (version 2025-03-26) | each of them is taken |
 //! | asks a person (elicitation), version 2026-07-28 | [`InputRequired`](dormouse_ports::tool::ToolReply::InputRequired): the call ends, and is made again with the answer |
 //! | asks a person in the midst of a call, older versions | the same where the tool is safe: the call is broken off and made again; where it is not, nothing may sleep inside of a call that must not run twice: the [`Asker`] is asked if there is one, else the server is told `decline` |
 //! | makes a task of a call (extension `io.modelcontextprotocol/tasks`) | [`Pending`](dormouse_ports::tool::ToolReply::Pending): it is asked how the task stands from time to time, a person is asked what the task asks, and a call that no run waits for any more is canceled |
@@ -23,14 +23,14 @@ mod call;
 mod config;
 mod connection;
 mod failure;
-mod halves;
 mod handler;
 mod heard;
 mod http;
 mod late;
-mod list;
 #[cfg(feature = "stdio")]
-mod long;
+mod lines;
+mod list;
+mod messages;
 mod notice;
 mod oauth;
 mod output;

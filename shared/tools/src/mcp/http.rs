@@ -27,9 +27,9 @@ use tokio::time::timeout;
 pub(super) use self::calls::HeardCall;
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
 pub(super) use self::standing::StandingStream;
-use super::halves::without_halves;
+use super::messages::messages;
 use super::oauth::Tokens;
-use super::sse::{MESSAGE, batch, events};
+use super::sse::events;
 use crate::Values;
 use crate::text::cut;
 
@@ -212,14 +212,13 @@ impl FetchClient {
             (Err(FetchError::TooLarge(_)), Some(id)) => return Ok(Posted::Json(self.too_large(id), session)),
             (Err(error), _) => return Err(HttpFailure::Fetch(error).into()),
         };
-        let body = without_halves(body);
-        if dormouse_json::scan(&body, MESSAGE).is_err() {
-            return Ok(Posted::Json(self.too_large(id), session));
-        }
-        if let Some(messages) = std::str::from_utf8(&body).ok().and_then(batch) {
-            let events = messages.into_iter().map(|message| Ok(Sse::default().data(message)));
+        let Ok(mut messages) = messages(body) else { return Ok(Posted::Json(self.too_large(id), session)) };
+        if messages.len() > 1 {
+            let texts = messages.into_iter().filter_map(|message| String::from_utf8(message).ok());
+            let events: Vec<_> = texts.map(|message| Ok(Sse::default().data(message))).collect();
             return Ok(Posted::Sse(stream::iter(events).boxed(), session));
         }
+        let body = messages.pop().unwrap_or_default();
         let wrong = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
             // A server that fails does not always know any more what was asked.
             Ok(JsonRpcMessage::Error(error)) => {
@@ -290,7 +289,8 @@ impl FetchClient {
         }
         let body = whole(response, MOST_SHOWN * 32).await.unwrap_or_default();
         let id = id_of(message);
-        let told = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+        let read = messages(body.clone()).ok().and_then(|mut read| read.pop()).unwrap_or_default();
+        let told = match serde_json::from_slice::<ServerJsonRpcMessage>(&read) {
             Ok(JsonRpcMessage::Error(error)) if in_session && status == 400 && knows_no_session(&error, id) => {
                 return Err(StreamableHttpError::SessionExpired);
             }

@@ -1,18 +1,14 @@
 //! Server-sent events, bounded.
 
 use bytes::Bytes;
-use dormouse_json::{Bounds, Excess, STATE};
+use dormouse_json::Excess;
 use dormouse_ports::{FetchBody, FetchError};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, future, stream};
 use rmcp::transport::streamable_http_client::SseError;
-use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
-use super::halves::without_halves;
-
-/// Bounds of a message: a list of tools with their schemas, or what a tool returns.
-pub(super) const MESSAGE: Bounds = STATE;
+use super::messages::messages;
 
 /// Reason why a stream of events ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,46 +27,26 @@ pub(super) enum BrokenStream {
 /// the event is not asked for again.
 pub(super) fn events(body: FetchBody, most: usize, instead: Option<Sse>) -> BoxStream<'static, Result<Sse, SseError>> {
     let events = SseStream::from_bytes_stream(bounded(body, most));
-    let replaced = events.map(move |event| match event.and_then(scanned) {
-        Err(error) if is_too_large(&error) => instead.clone().ok_or(error),
-        event => event,
+    let split = events.map(move |event| match event.and_then(split) {
+        Ok(events) => events.into_iter().map(Ok).collect::<Vec<_>>(),
+        Err(error) if is_too_large(&error) => vec![instead.clone().ok_or(error)],
+        Err(error) => vec![Err(error)],
     });
-    replaced.flat_map(|event| stream::iter(messages(event))).boxed()
+    split.flat_map(stream::iter).boxed()
 }
 
 /// An event for each message of `event`. Its id is there once, at the last: what has been read is behind all of them, and a long id
 /// that came with many messages would take its length for each.
-fn messages(event: Result<Sse, SseError>) -> Vec<Result<Sse, SseError>> {
-    let event = match event {
-        Ok(event) => event,
-        Err(error) => return vec![Err(error)],
-    };
+fn split(mut event: Sse) -> Result<Vec<Sse>, SseError> {
     let is_message = matches!(event.event.as_deref(), None | Some("" | "message"));
-    let Some(messages) = event.data.as_deref().filter(|_| is_message).and_then(batch) else { return vec![Ok(event)] };
-    let mut events: Vec<Sse> = messages.into_iter().map(|data| Sse::default().data(data)).collect();
+    let Some(data) = event.data.take_if(|_| is_message) else { return Ok(vec![event]) };
+    let read = messages(data.into_bytes()).map_err(|excess| SseError::Body(Box::new(BrokenStream::Excess(excess))))?;
+    // Of a text only escapes were replaced, or it was written anew: it is one as before.
+    let texts = read.into_iter().filter_map(|message| String::from_utf8(message).ok());
+    let mut events: Vec<Sse> = texts.map(|data| Sse::default().data(data)).collect();
     let data = events.pop().and_then(|last| last.data);
     events.push(Sse { data, ..event });
-    events.into_iter().map(Ok).collect()
-}
-
-/// The messages in `data`, where it is a batch (version 2025-03-26). Answers come last: nothing is read behind one.
-pub(super) fn batch(data: &str) -> Option<Vec<String>> {
-    if !data.trim_start().starts_with('[') {
-        return None;
-    }
-    let mut messages: Vec<Value> = serde_json::from_str(data).ok()?;
-    messages.sort_by_key(|message| message.get("method").is_none());
-    Some(messages.iter().map(Value::to_string).collect())
-}
-
-fn scanned(mut event: Sse) -> Result<Sse, SseError> {
-    // Nothing of it but escapes was replaced: it is a text as before.
-    event.data = event.data.and_then(|data| String::from_utf8(without_halves(data.into_bytes())).ok());
-    let data = event.data.as_deref().unwrap_or_default();
-    match dormouse_json::scan(data.as_bytes(), MESSAGE) {
-        Ok(()) => Ok(event),
-        Err(excess) => Err(SseError::Body(Box::new(BrokenStream::Excess(excess)))),
-    }
+    Ok(events)
 }
 
 fn is_too_large(error: &SseError) -> bool {
@@ -148,13 +124,6 @@ mod tests {
         let deep = format!("data: {}\n\ndata: a\n\n", "[".repeat(200));
         let events = read(&[&deep], 1000, Some(Sse::default().data("too deep")));
         assert_eq!(events, [Ok(Some("too deep".to_owned())), Ok(Some("a".to_owned()))]);
-    }
-
-    #[test]
-    fn the_messages_of_a_batch_come_one_by_one_and_answers_last() {
-        let (answer, notice) = (r#"{"id":1,"result":{}}"#, r#"{"method":"notifications/message"}"#);
-        let batch = format!("data: [{answer},{notice}]\n\n");
-        assert_eq!(read(&[&batch], 1000, None), [notice, answer].map(|data| Ok(Some(data.to_owned()))));
     }
 
     #[test]

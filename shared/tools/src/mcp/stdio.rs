@@ -1,5 +1,6 @@
 //! Servers that are processes of this machine.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::process::Stdio;
@@ -18,10 +19,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::connection::Start;
-use super::halves::Halves;
 use super::heard::Heard;
 use super::http::too_large;
-use super::long::LongLines;
+use super::lines::{Line, Lines};
 use crate::Values;
 use crate::failure::unresolved;
 
@@ -77,10 +77,10 @@ fn spawned(shell: Command, heard: &Heard, most_bytes: usize) -> io::Result<Proce
     heard.begin(ended);
     tokio::spawn(hear(heard.clone(), complaints, end));
     let (found, unread) = mpsc::unbounded_channel();
-    let long = LongLines::new(most_bytes);
-    let (halves, read) = (Halves::default(), Vec::new());
-    let output = Overheard { output, heard: heard.clone(), long, unread: found, halves, read };
-    let messages = AsyncRwTransport::<RoleClient, _, _>::new(output, input).with_max_line_length(most_bytes);
+    let (lines, read) = (Lines::new(most_bytes), VecDeque::new());
+    let output = Overheard { output, heard: heard.clone(), lines, unread: found, read };
+    // Its lines are bounded before they come there.
+    let messages = AsyncRwTransport::<RoleClient, _, _>::new(output, input).with_max_line_length(usize::MAX);
     Ok(ProcessTransport { messages, unread, most_bytes, process })
 }
 
@@ -96,15 +96,33 @@ async fn hear(heard: Heard, mut complaints: impl AsyncRead + Unpin, end: watch::
     drop(end);
 }
 
-/// The output of a process, of which is heard what is no message, and what is too long for one.
+/// The output of a process, of which is heard what is no message, and what is too long for one. What is read of it are whole lines,
+/// of one message each.
 struct Overheard {
     output: ChildStdout,
     heard: Heard,
-    long: LongLines,
+    lines: Lines,
     unread: mpsc::UnboundedSender<RequestId>,
-    halves: Halves,
     /// What was read of it and is not taken yet.
-    read: Vec<u8>,
+    read: VecDeque<u8>,
+}
+
+impl Overheard {
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Messages(messages) => {
+                for message in messages {
+                    self.read.extend(message.strip_suffix(b"\n").unwrap_or(&message));
+                    self.read.push_back(b'\n');
+                }
+            }
+            Line::Unread(Some(answered)) => {
+                // Who does not receive any more waits for nothing.
+                let _ = self.unread.send(answered);
+            }
+            Line::Unread(None) => {}
+        }
+    }
 }
 
 impl AsyncRead for Overheard {
@@ -115,18 +133,16 @@ impl AsyncRead for Overheard {
             let mut piece = ReadBuf::new(&mut room);
             ready!(Pin::new(&mut this.output).poll_read(cx, &mut piece))?;
             if piece.filled().is_empty() {
-                this.read = this.halves.rest();
-                break;
+                return Poll::Ready(Ok(()));
             }
             this.heard.says(piece.filled());
-            for answered in this.long.read(piece.filled()) {
-                // Who does not receive any more waits for nothing.
-                let _ = this.unread.send(answered);
+            for line in this.lines.read(piece.filled()) {
+                this.take(line);
             }
-            this.read = this.halves.mend(piece.filled());
         }
-        let most = this.read.len().min(buffer.remaining());
-        buffer.put_slice(&this.read[..most]);
+        let (front, _) = this.read.as_slices();
+        let most = front.len().min(buffer.remaining());
+        buffer.put_slice(&front[..most]);
         this.read.drain(..most);
         Poll::Ready(Ok(()))
     }

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("answers::that_do_not_name_their_request", nameless),
         trial("answers::in_a_batch_with_other_messages", batched),
         trial("answers::with_half_a_character", halved),
+        trial("answers::with_an_error_that_is_null_beside_the_result", with_both_outcomes),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
@@ -114,6 +115,23 @@ async fn halved() {
         .await;
         let (server, _) = server(http(&host));
         assert_eq!(text(server.call(&call("a", json!({}))).await), "😀 \u{fffd}");
+    }
+}
+
+/// Some servers write both outcomes, of which one has no value, and some a byte order mark before all.
+async fn with_both_outcomes() {
+    for is_stream in [false, true] {
+        let host = answering(move |request| {
+            let (id, result) = (request.get("id")?, result(request)?);
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result, "error": null });
+            Some(match is_stream {
+                true => ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {answer}\n\n")).into_response(),
+                false => ([(header::CONTENT_TYPE, "application/json")], format!("\u{feff}{answer}")).into_response(),
+            })
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        assert_eq!(text(server.call(&call("a", json!({}))).await), "done");
     }
 }
 

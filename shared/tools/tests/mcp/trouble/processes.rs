@@ -19,6 +19,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_ends_at_a_method_that_it_does_not_know", ends_at_the_newest),
         trial("trouble::a_process_that_has_to_be_installed_first", starts_late),
         trial("trouble::a_process_that_answers_with_half_a_character", halved),
+        trial("trouble::a_process_that_answers_in_other_forms_than_the_sdk_reads", in_other_forms),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
         trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
     ]
@@ -114,6 +115,24 @@ async fn halved() {
     let (server, _) = server(in_shell(&format!(r#"printf '{{"jsonrpc":"2.0","id":%s,"result":{result}}}\n' "$id""#)));
     assert_eq!(text(server.call(&call("a", json!({}))).await), "😀 \u{fffd}");
     server.close().await;
+}
+
+/// With an error that is null beside the result; in a batch; and nested too deeply, which is told at once.
+async fn in_other_forms() {
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    let answer = |outcome: &str| format!(r#"{{"jsonrpc":"2.0","id":%s,{outcome}}}"#);
+    let done = answer(r#""result":{"content":[{"type":"text","text":"done"}]},"error":null"#);
+    let line = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    for (written, told) in [
+        (done.clone(), "done"),
+        (format!("[{done},{line}]"), "done"),
+        (answer(&format!(r#""result":{{"content":{deep}}}"#)), "nested too deeply"),
+    ] {
+        let (server, _) = server(in_shell(&format!(r#"printf '{written}\n' "$id""#)));
+        let said = text(server.call(&call("a", json!({}))).await);
+        assert!(said.contains(told), "{said}");
+        server.close().await;
+    }
 }
 
 async fn ends_in_a_call() {

@@ -1,55 +1,74 @@
-//! Answers of a process that are too long to be read.
+//! The lines that a process writes.
 
 use rmcp::model::RequestId;
+
+use super::messages::messages;
 
 /// Bytes at each end of a line in which it is looked for what it answers.
 const EDGE: usize = 256;
 /// A field of each message, which says nothing.
 const VERSION: &str = r#""jsonrpc":"2.0""#;
 
-/// Tells what the lines answer that are longer than is read.
-pub(super) struct LongLines {
+/// What a line has.
+#[derive(Debug, PartialEq)]
+pub(super) enum Line {
+    /// Its messages.
+    Messages(Vec<Vec<u8>>),
+    /// More than is read. If it is an answer, then to this request.
+    Unread(Option<RequestId>),
+}
+
+/// Reads lines that have no more than so many bytes.
+pub(super) struct Lines {
     most: usize,
     length: usize,
-    head: Vec<u8>,
+    /// The line, or the beginning of one that is too long.
+    line: Vec<u8>,
     tail: Vec<u8>,
 }
 
-impl LongLines {
+impl Lines {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, length: 0, head: Vec::new(), tail: Vec::new() }
+        Self { most, length: 0, line: Vec::new(), tail: Vec::new() }
     }
 
-    /// The requests whose answers end in `piece`, which goes on where the last one ended, and are too long.
-    pub(super) fn read(&mut self, piece: &[u8]) -> Vec<RequestId> {
-        let mut answered = Vec::new();
+    /// The lines that end in `piece`, which goes on where the last one ended.
+    pub(super) fn read(&mut self, piece: &[u8]) -> Vec<Line> {
+        let mut lines = Vec::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             self.add(part);
             if part.ends_with(b"\n") {
-                answered.extend(self.end());
+                lines.push(self.end());
             }
         }
-        answered
+        lines
     }
 
     fn add(&mut self, part: &[u8]) {
         self.length = self.length.saturating_add(part.len());
-        let room = EDGE.saturating_sub(self.head.len());
-        self.head.extend_from_slice(&part[..part.len().min(room)]);
+        self.line.extend_from_slice(part);
+        if self.length > self.most {
+            self.line.truncate(EDGE);
+        }
         self.tail.extend_from_slice(&part[part.len().saturating_sub(EDGE)..]);
         let over = self.tail.len().saturating_sub(EDGE);
         self.tail.drain(..over);
     }
 
-    fn end(&mut self) -> Option<RequestId> {
+    fn end(&mut self) -> Line {
         let next = Self::new(self.most);
-        let Self { length, head, tail, .. } = std::mem::replace(self, next);
-        if length <= self.most {
-            return None;
+        let Self { most, length, line, tail } = std::mem::replace(self, next);
+        let head = line[..line.len().min(EDGE)].to_vec();
+        match messages(line) {
+            Ok(messages) if length <= most => Line::Messages(messages),
+            Ok(_) | Err(_) => Line::Unread(answered(&compact(&head), &compact(&tail))),
         }
-        let (head, tail) = (compact(&head), compact(&tail));
-        id_at_start(&head).or_else(|| id_at_end(&head, &tail)).map(RequestId::Number)
     }
+}
+
+/// The request that a line with this `head` and `tail` answers.
+fn answered(head: &str, tail: &str) -> Option<RequestId> {
+    id_at_start(head).or_else(|| id_at_end(head, tail)).map(RequestId::Number)
 }
 
 fn compact(text: &[u8]) -> String {
@@ -84,12 +103,14 @@ fn id_at_end(head: &str, tail: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// What is read of `lines`, which come in pieces of this size.
-    fn read(lines: &str, size: usize) -> Vec<i64> {
-        let mut long = LongLines::new(600);
-        let ids = lines.as_bytes().chunks(size).flat_map(|piece| long.read(piece)).collect::<Vec<_>>();
-        let number = |id: RequestId| id.to_string().parse().expect("a number");
-        ids.into_iter().map(number).collect()
+    /// What is read of `text`, which comes in pieces of this size.
+    fn read(text: &str, size: usize) -> Vec<Line> {
+        let mut lines = Lines::new(600);
+        text.as_bytes().chunks(size).flat_map(|piece| lines.read(piece)).collect()
+    }
+
+    fn whole(message: &str) -> Line {
+        Line::Messages(vec![message.as_bytes().to_vec()])
     }
 
     #[test]
@@ -103,8 +124,10 @@ mod tests {
             format!("{{\"error\":{long},\"id\":7,\"jsonrpc\":\"2.0\"}}\r"),
         ] {
             for size in [1, 300, 5000] {
-                let lines = format!("{{\"jsonrpc\":\"2.0\",\"id\":6,\"result\":{{}}}}\n{line}\nnoise\n{line}");
-                assert_eq!(read(&lines, size), [7], "{line}");
+                let text = format!("{{\"id\":6,\"result\":{{}}}}\n{line}\nnoise\n{line}");
+                let unread = Line::Unread(Some(RequestId::Number(7)));
+                let lines = [whole("{\"id\":6,\"result\":{}}\n"), unread, whole("noise\n")];
+                assert_eq!(read(&text, size), lines, "{line}");
             }
         }
     }
@@ -119,7 +142,15 @@ mod tests {
             format!(r#"{{"jsonrpc":"2.0","id":"seven","result":{{"text":"{long}"}}}}"#),
             long,
         ] {
-            assert_eq!(read(&format!("{line}\n"), 4096), [] as [i64; 0], "{line}");
+            assert_eq!(read(&format!("{line}\n"), 4096), [Line::Unread(None)], "{line}");
         }
+    }
+
+    #[test]
+    fn a_batch_is_several_messages_and_what_is_nested_too_deeply_is_unread() {
+        let both = ["{\"method\":\"a\"}", "{\"id\":1}"].map(|message| message.as_bytes().to_vec());
+        assert_eq!(read("[{\"id\":1},{\"method\":\"a\"}]\n", 4096), [Line::Messages(both.to_vec())]);
+        let deep = format!("{{\"id\":7,\"result\":{}{}}}\n", "[".repeat(100), "]".repeat(100));
+        assert_eq!(read(&deep, 4096), [Line::Unread(Some(RequestId::Number(7)))]);
     }
 }

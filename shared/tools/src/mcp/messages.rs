@@ -1,0 +1,135 @@
+//! JSON of servers on its way to the SDK, which reads what the protocol has, and nothing else.
+
+use dormouse_json::{Bounds, Excess, STATE};
+use serde_json::Value;
+
+/// Bounds of a message: a list of tools with their schemas, or what a tool returns.
+const MESSAGE: Bounds = STATE;
+/// Bytes of an escape of UTF-16.
+const ESCAPE: usize = 6;
+/// What some write before a text in UTF-8 (RFC 8259, section 8.1).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// How a field of an answer is written that has no value.
+const NOTHING: [&str; 4] = [r#""error":null"#, r#""error": null"#, r#""result":null"#, r#""result": null"#];
+
+/// The messages in `json`: several where it is a batch (version 2025-03-26), of which answers come last, for nothing is read behind
+/// one. What is no JSON is left as it is.
+///
+/// - A half of a character, as servers leave one where they cut a text, is U+FFFD.
+/// - A result beside `"error": null`, or the other way round, is an answer with one of both.
+///
+/// # Errors
+/// It is nested too deeply, or has too many values.
+pub(super) fn messages(mut json: Vec<u8>) -> Result<Vec<Vec<u8>>, Excess> {
+    if json.starts_with(BYTE_ORDER_MARK) {
+        json.drain(..BYTE_ORDER_MARK.len());
+    }
+    let json = without_halves(json);
+    dormouse_json::scan(&json, MESSAGE)?;
+    let is_batch = json.trim_ascii_start().starts_with(b"[");
+    if !is_batch && !may_have_nothing(&json) {
+        return Ok(vec![json]);
+    }
+    let mut messages = match serde_json::from_slice(&json) {
+        Ok(Value::Array(messages)) => messages,
+        Ok(message @ Value::Object(_)) => vec![message],
+        Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | Err(_) => return Ok(vec![json]),
+    };
+    messages.sort_by_key(|message| message.get("method").is_none());
+    Ok(messages.into_iter().map(|message| with_one_outcome(message).to_string().into_bytes()).collect())
+}
+
+fn may_have_nothing(json: &[u8]) -> bool {
+    std::str::from_utf8(json).is_ok_and(|json| NOTHING.iter().any(|nothing| json.contains(nothing)))
+}
+
+/// `message` without the one of `error` and `result` that has no value, where it has both.
+fn with_one_outcome(mut message: Value) -> Value {
+    if let Some(fields) = message.as_object_mut()
+        && fields.contains_key("result")
+        && fields.contains_key("error")
+        && let Some(nothing) = ["error", "result"].into_iter().find(|name| fields[*name].is_null())
+    {
+        fields.remove(nothing);
+    }
+    message
+}
+
+/// `json` with `\ufffd` in the place of escapes (`\ud83d`) that stand for half a character.
+fn without_halves(mut json: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while let Some(found) = json.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'\\')) {
+        at += found;
+        at += match (unit(&json[at..]), json.get(at + ESCAPE..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 2 * ESCAPE,
+            (Some(0xd800..=0xdfff), _) => {
+                json[at..at + ESCAPE].copy_from_slice(br"\ufffd");
+                ESCAPE
+            }
+            (Some(_), _) => ESCAPE,
+            (None, _) => 2,
+        };
+    }
+    json
+}
+
+/// The unit of UTF-16 whose escape `text` begins with.
+fn unit(text: &[u8]) -> Option<u16> {
+    let digits = text.get(..ESCAPE)?.strip_prefix(br"\u").filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Vec<String> {
+        let messages = messages(json.as_bytes().to_vec()).expect("it is small");
+        messages.into_iter().map(|message| String::from_utf8(message).expect("text")).collect()
+    }
+
+    #[test]
+    fn halves_are_replaced_and_nothing_else_is() {
+        for (given, mended) in [
+            (r#"{"a":"\ud83d"}"#, r#"{"a":"\ufffd"}"#),
+            (r#"{"a":"\uD83D\n\ude00 \ud83d\ud83d\ude00"}"#, r#"{"a":"\ufffd\n\ufffd \ufffd\ud83d\ude00"}"#),
+            (r#"{"a":"\\ud83d \\\ud83d \u00e4 é"}"#, r#"{"a":"\\ud83d \\\ufffd \u00e4 é"}"#),
+            (r#"{"a":"\ud83d\u00e4 \ud83d\\"}"#, r#"{"a":"\ufffd\u00e4 \ufffd\\"}"#),
+            (r#"{"\ud83d":"\ud83d\\ude00"}"#, r#"{"\ufffd":"\ufffd\\ude00"}"#),
+            (r"C:\users \u \ud8", r"C:\users \u \ud8"),
+            (r"\ud83d\", r"\ufffd\"),
+            (r#"{"a":1}"#, r#"{"a":1}"#),
+        ] {
+            assert_eq!(read(given), [mended]);
+        }
+    }
+
+    #[test]
+    fn the_messages_of_a_batch_come_one_by_one_and_answers_last() {
+        let (answer, notice) = (r#"{"id":1,"result":{}}"#, r#"{"method":"notifications/message"}"#);
+        assert_eq!(read(&format!("\u{feff} [{answer}, {notice}]")), [notice, answer]);
+        assert_eq!(read(&format!("\u{feff}{answer}")), [answer]);
+        assert!(read("[]").is_empty());
+        assert_eq!(read("[INFO] it starts"), ["[INFO] it starts"]);
+    }
+
+    #[test]
+    fn an_answer_has_a_result_or_an_error() {
+        for (given, mended) in [
+            (r#"{"id":1,"result":{"error":null},"error":null}"#, r#"{"id":1,"result":{"error":null}}"#),
+            (r#"[{"id":1,"result":null,"error":{"code":1}}]"#, r#"{"id":1,"error":{"code":1}}"#),
+            (r#"{"id":1,"result":{"error": null}}"#, r#"{"id":1,"result":{"error":null}}"#),
+            (r#"{"id":1,"result":{"a":1.50}}"#, r#"{"id":1,"result":{"a":1.50}}"#),
+        ] {
+            assert_eq!(read(given), [mended]);
+        }
+        let both = r#"{"id":1,"result":{},"error":{"data": {"error":null}}}"#;
+        assert_eq!(read(both), [both.replace(": {", ":{")], "which of both counts is not known");
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_refused() {
+        let deep = format!(r#"{{"id":1,"result":{}{}}}"#, "[".repeat(100), "]".repeat(100));
+        assert!(messages(deep.into_bytes()).is_err());
+    }
+}
