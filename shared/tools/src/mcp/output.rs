@@ -36,9 +36,20 @@ pub(super) fn in_parts(value: &Value) -> Option<CallToolResult> {
         })
     });
     let mut result = CallToolResult::success(blocks.collect());
-    result.is_error = value.get("isError").and_then(Value::as_bool);
+    result.is_error = value.get("isError").map(is_failure);
     result.structured_content = value.get("structuredContent").cloned();
     Some(result)
+}
+
+/// True for what some servers write as `isError` in the place of `true`; what does not say that it is none is a failure.
+fn is_failure(said: &Value) -> bool {
+    match said {
+        Value::Null => false,
+        Value::Bool(is_so) => *is_so,
+        Value::Number(number) => number.as_i64() != Some(0),
+        Value::String(text) => !["", "0", "false"].contains(&text.trim().to_ascii_lowercase().as_str()),
+        Value::Array(_) | Value::Object(_) => true,
+    }
 }
 
 /// `block` without what it says beside its content.
@@ -163,6 +174,17 @@ mod tests {
             assert!(matches!(&output.content[block], ToolContent::Text { text } if text.contains(shown)), "{output:?}");
         }
         assert!(in_parts(&json!({ "content": "sunny" })).is_none() && in_parts(&json!({ "text": "sunny" })).is_none());
+    }
+
+    #[test]
+    fn a_failure_that_is_no_boolean_is_one() {
+        for (said, is_error) in
+            [(json!("true"), true), (json!("yes"), true), (json!(1), true), (json!("False"), false), (json!(0), false)]
+        {
+            let value = json!({ "isError": said, "content": [] });
+            assert!(serde_json::from_value::<CallToolResult>(value.clone()).is_err(), "{said}");
+            assert_eq!(read(in_parts(&value).expect("a result")).is_error, is_error, "{said}");
+        }
     }
 
     #[test]
