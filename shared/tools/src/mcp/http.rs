@@ -400,6 +400,9 @@ impl StreamableHttpClient for FetchClient {
         if last_event_id.is_none() && !self.0.listen {
             return Ok(self.0.standing.calls.events(self.clone(), session_id, headers));
         }
+        if last_event_id.is_none() {
+            self.0.standing.pause().await;
+        }
         let response = self.listened(session_id.as_deref(), last_event_id.as_deref(), &headers).await;
         if last_event_id.is_none() {
             self.0.standing.calls.answered();

@@ -10,6 +10,9 @@ use sse_stream::{Sse, SseStream};
 
 use super::messages::messages;
 
+/// Least time, in milliseconds, behind which a stream that has ended is asked for again, where the server says when.
+const LEAST_RETRY: u64 = 250;
+
 /// Reason why a stream of events ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BrokenStream {
@@ -38,6 +41,7 @@ pub(super) fn events(body: FetchBody, most: usize, instead: Option<Sse>) -> BoxS
 /// An event for each message of `event`. Its id is there once, at the last: what has been read is behind all of them, and a long id
 /// that came with many messages would take its length for each.
 fn split(mut event: Sse) -> Result<Vec<Sse>, SseError> {
+    event.retry = event.retry.map(|retry| retry.max(LEAST_RETRY));
     let is_message = matches!(event.event.as_deref(), None | Some("" | "message"));
     let Some(data) = event.data.take_if(|_| is_message) else { return Ok(vec![event]) };
     let read = messages(data.into_bytes()).map_err(|excess| SseError::Body(Box::new(BrokenStream::Excess(excess))))?;
@@ -133,6 +137,16 @@ mod tests {
         let read: Vec<Sse> = block_on(events.map(|event| event.expect("an event")).collect());
         let ids: Vec<_> = read.iter().map(|event| event.id.as_deref()).collect();
         assert_eq!(ids, [None, Some("7")]);
+    }
+
+    #[test]
+    fn a_stream_is_not_asked_for_again_without_a_pause() {
+        for (told, pause) in [(0, LEAST_RETRY), (3000, 3000)] {
+            let event = format!("retry: {told}\nid: 1\ndata:\n\n").into_bytes();
+            let events = events(stream::iter([Ok(event)]).boxed(), 1000, None);
+            let read: Vec<Sse> = block_on(events.map(|event| event.expect("an event")).collect());
+            assert_eq!(read.iter().map(|event| event.retry).collect::<Vec<_>>(), [Some(pause)]);
+        }
     }
 
     #[test]

@@ -1,20 +1,30 @@
 //! The stream on which a server says what belongs to no request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::Sse;
+use tokio::time::{Instant, sleep};
 
 use super::calls::{CallStream, HeardCall};
+
+/// A stream that ends sooner has stood for nothing.
+const BRIEF: Duration = Duration::from_secs(5);
+/// The pause behind two such streams in a row. It doubles with each further one, up to a minute or so.
+const PAUSE: Duration = Duration::from_secs(2);
+const MOST_DOUBLED: u32 = 5;
 
 /// Knows whether the stream stands on which a server of an older version tells of changes, the same for all that have a clone
 /// of it. It counts its beginnings and its ends: an odd number stands.
 #[derive(Clone, Debug, Default)]
 pub(in crate::mcp) struct StandingStream {
     numbers: Arc<AtomicU64>,
+    /// Counts those in a row that ended at once.
+    brief: Arc<AtomicU32>,
     /// The stream that takes its place for the time of calls.
     pub(super) calls: CallStream,
 }
@@ -24,6 +34,13 @@ impl StandingStream {
     pub(in crate::mcp) fn number(&self) -> Option<u64> {
         let number = self.numbers.load(Ordering::SeqCst);
         (number % 2 == 1).then_some(number)
+    }
+
+    /// Waits before one is asked for: some servers end each of them at once.
+    pub(super) async fn pause(&self) {
+        if let Some(doubled) = self.brief.load(Ordering::SeqCst).checked_sub(2) {
+            sleep(PAUSE * 2_u32.pow(doubled.min(MOST_DOUBLED))).await;
+        }
     }
 
     /// A call begins, in which the server is heard as long as what is returned is held.
@@ -45,18 +62,21 @@ impl StandingStream {
 }
 
 /// Ends when it is dropped.
-struct Standing(StandingStream);
+struct Standing(StandingStream, Instant);
 
 impl Standing {
     fn begun(stream: StandingStream) -> Self {
         stream.numbers.fetch_add(1, Ordering::SeqCst);
-        Self(stream)
+        Self(stream, Instant::now())
     }
 }
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        self.0.numbers.fetch_add(1, Ordering::SeqCst);
+        let Self(stream, since) = self;
+        stream.numbers.fetch_add(1, Ordering::SeqCst);
+        let in_a_row = stream.brief.load(Ordering::SeqCst).saturating_add(1);
+        stream.brief.store(if since.elapsed() < BRIEF { in_a_row } else { 0 }, Ordering::SeqCst);
     }
 }
 
@@ -65,6 +85,25 @@ mod tests {
     use futures::stream;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_ends_at_once_again_and_again_is_asked_for_less_and_less() {
+        let standing = StandingStream::default();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let began = Instant::now();
+            standing.pause().await;
+            pauses.push(began.elapsed().as_secs());
+            drop(standing.over(stream::empty().boxed()));
+        }
+        assert_eq!(pauses, [0, 0, 2, 4, 8, 16, 32, 64, 64]);
+        let stands = standing.over(stream::pending().boxed());
+        tokio::time::advance(BRIEF).await;
+        drop(stands);
+        let began = Instant::now();
+        standing.pause().await;
+        assert!(began.elapsed().is_zero(), "it has stood");
+    }
 
     #[test]
     fn a_stream_stands_until_it_is_dropped_and_the_next_one_has_another_number() {
