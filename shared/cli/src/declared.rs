@@ -28,7 +28,7 @@ use tokio::sync::Mutex;
 use crate::definitions::{NAME, WorkspaceDefinitions};
 use crate::target::access;
 use crate::terminal::quoted;
-use crate::workspace::{FolderFiles, WorkspaceFailure, opened, platform, tell_problems};
+use crate::workspace::{FolderFiles, WorkspaceFailure, definitions, loaded, platform, tell_problems};
 
 /// Reason for which the agents of a folder do not run.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,8 @@ pub(crate) async fn declared(
     data: &Path,
     terminal: Option<AtTerminal>,
 ) -> Result<DeclaredAgents, DeclaredFailure> {
-    let mut workspace = opened(folder).await?;
+    let files = definitions(folder).await.map_err(WorkspaceFailure::from)?;
+    let mut workspace = loaded(&files, folder);
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
     let live = LiveText::default();
@@ -133,6 +134,7 @@ pub(crate) async fn declared(
     }
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
     let mut names = found.names;
+    let started = (!names.is_empty()).then_some(files);
     // What sleeps goes on with what it began with, and is not to wait until a person has mended a file.
     if names.is_empty()
         && !is_attended
@@ -143,7 +145,7 @@ pub(crate) async fn declared(
     }
     let Some(first) = names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
     let history = store.clone();
-    let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
+    let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone(), started));
     let keeper = refresh.clone();
     let source = Agents::new().with_tour(tour(first, data)).with_live(live).of_source(move |outside| {
         Arc::new(PublishedAgents::new(PublishedFrom {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, Publication};
-use dormouse_agent::workspace::load;
+use dormouse_agent::workspace::{Files, load};
 use dormouse_declared::Refresh;
 use dormouse_ports::WorkspaceError;
 use tokio::sync::Mutex;
@@ -34,6 +34,8 @@ struct LastLook {
     number: u64,
     /// Why the definitions stay as they were before it, where they do.
     refused: Option<String>,
+    /// Those of the start, until they or later ones are kept: when they were read, the store was not this process's yet.
+    started: Option<Files>,
 }
 
 /// Reason for which the definitions stay as they were.
@@ -50,19 +52,24 @@ enum DefinitionsNotKept {
 }
 
 impl WorkspaceDefinitions {
-    /// Those of `folder`, in `store`.
-    pub(crate) fn new(folder: PathBuf, store: BundleStore) -> Self {
-        Self { folder, store, begun: AtomicU64::new(0), last: Mutex::default() }
+    /// Those of `folder`, in `store`; at the start they were `started`, by which agents can run.
+    pub(crate) fn new(folder: PathBuf, store: BundleStore, started: Option<Files>) -> Self {
+        let last = Mutex::new(LastLook { started, ..LastLook::default() });
+        Self { folder, store, begun: AtomicU64::new(0), last }
     }
 
-    async fn keep(&self, name: &str, known: &mut FolderFiles) -> Result<(), DefinitionsNotKept> {
-        let files = known.read(Some(&self.folder)).await?;
-        let bundle = Bundle::of_readable(&files)?;
+    /// Keeps those that the folder has now.
+    async fn look(&self, name: &str, known: &mut FolderFiles) -> Result<(), DefinitionsNotKept> {
+        self.keep(name, &known.read(Some(&self.folder)).await?).await
+    }
+
+    async fn keep(&self, name: &str, files: &Files) -> Result<(), DefinitionsNotKept> {
+        let bundle = Bundle::of_readable(files)?;
         let current = self.store.current(name).await?;
         if current.as_ref().is_some_and(|current| current.digest == bundle.digest()) {
             return Ok(());
         }
-        let workspace = load(&files, &platform());
+        let workspace = load(files, &platform());
         if workspace.enabled_agents().next().is_none() {
             // That it has become another kind is why.
             self.store.fits(name, &bundle).await?;
@@ -86,7 +93,14 @@ impl Refresh for WorkspaceDefinitions {
         // All who came while another one read take one look together, which was begun after they asked.
         if last.number <= before {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            let kept = self.keep(workspace, &mut last.files).await;
+            let kept = self.look(workspace, &mut last.files).await;
+            let is_kept = match &last.started {
+                Some(started) if kept.is_err() => self.keep(workspace, started).await.is_ok(),
+                Some(_) | None => true,
+            };
+            if is_kept {
+                last.started = None;
+            }
             last.refused = kept.err().map(|reason| {
                 tracing::warn!(folder = %self.folder.display(), %reason, "the definitions that were read last stay in use");
                 reason.to_string()
@@ -117,7 +131,7 @@ mod tests {
         write("agents/clerk.md", "---\nmodel: workspace/m\n---\nYou work.\n");
         write("models/m.yaml", "m: {provider: openai-compatible, name: tiny, url: 'http://127.0.0.1:1/v1'}\n");
         let store = BundleStore::new(Arc::new(FolderObjects::new(place.path().join("kept"))), "");
-        let definitions = WorkspaceDefinitions::new(place.path().to_owned(), store.clone());
+        let definitions = WorkspaceDefinitions::new(place.path().to_owned(), store.clone(), None);
         let current = async || store.current(NAME).await.expect("an answer").map(|current| current.digest);
         let reading = definitions.last.lock().await;
         let mut asking: Vec<_> = (0..10).map(|_| definitions.refresh(NAME)).collect();
@@ -133,5 +147,36 @@ mod tests {
         write("agents/clerk.md", "---\nmodel: workspace/m\n---\nYou work well.\n");
         definitions.refresh(NAME).await.expect("they are kept");
         assert_eq!((current().await != first, definitions.begun.load(Ordering::SeqCst)), (true, 2));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_breaks_before_the_first_look_leaves_what_was_read_at_the_start() {
+        let place = tempfile::tempdir().expect("a folder");
+        let agent = place.path().join(".openharness/agents/clerk.md");
+        fs::create_dir_all(agent.parent().expect("a folder")).expect("a folder");
+        let models = place.path().join(".openharness/models");
+        fs::create_dir_all(&models).expect("a folder");
+        let model = "m: {provider: openai-compatible, name: tiny, url: 'http://127.0.0.1:1/v1'}\n";
+        fs::write(models.join("m.yaml"), model).expect("a file");
+        let store = BundleStore::new(Arc::new(FolderObjects::new(place.path().join("kept"))), "");
+        let instructions = async || {
+            let current = store.current(NAME).await.expect("an answer").expect("some are kept");
+            let bundle = store.load(NAME, &current.digest).await.expect("an answer").expect("a bundle");
+            load(&bundle.files(), &platform()).agents["clerk"].prompt.clone()
+        };
+        let sound = |words: &str| fs::write(&agent, format!("---\nmodel: workspace/m\n---\n{words}\n"));
+        for (start, words) in ["You work.", "You work well."].into_iter().enumerate() {
+            sound(words).expect("a file");
+            let started = FolderFiles::default().read(Some(place.path())).await.expect("the folder is read");
+            let definitions = WorkspaceDefinitions::new(place.path().to_owned(), store.clone(), Some(started));
+            fs::write(&agent, "---\nmodel: [\n---\n").expect("a file");
+            definitions.refresh(NAME).await.expect_err("no agent can run");
+            assert!(instructions().await.contains(words), "start {start}");
+            sound("You rest.").expect("a file");
+            definitions.refresh(NAME).await.expect("they are kept");
+            fs::write(&agent, "---\nmodel: [\n---\n").expect("a file");
+            definitions.refresh(NAME).await.expect_err("no agent can run");
+            assert!(instructions().await.contains("You rest."), "those of start {start} are older");
+        }
     }
 }

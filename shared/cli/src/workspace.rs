@@ -101,11 +101,16 @@ fn told(problem: &Problem) -> Problem {
 
 /// Loads the definitions of `folder`.
 pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
-    let mut workspace = load(&definitions(folder).await?, &platform());
+    Ok(loaded(&definitions(folder).await?, folder))
+}
+
+/// The definitions of `folder`, of which `files` were read.
+pub(crate) fn loaded(files: &Files, folder: &Path) -> Workspace {
+    let mut workspace = load(files, &platform());
     let scripts = scripts(&workspace, folder);
     workspace.problems.extend(scripts);
     elsewhere::look_for(&mut workspace, folder);
-    Ok(workspace)
+    workspace
 }
 
 /// True for a word of a command line that is a path from its folder.

@@ -103,6 +103,21 @@ async fn a_server_whose_only_agent_is_broken_starts_again_for_what_sleeps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_breaks_before_the_first_run_leaves_the_definitions_of_the_start() {
+    let path = ".openharness/agents/assistant.md";
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    project.write(path, "---\nmodel: [\n---\n");
+    let task = project.say(&dormouse, &[]);
+    Wire::of(&dormouse).task(&task, &[TaskStatus::Completed]).await;
+    assert!(project.instructions().contains("Work."), "{}", project.instructions());
+    project.write(path, "---\nmodel: workspace/main\n---\nWork well.\n");
+    let task = project.say(&dormouse, &[]);
+    Wire::of(&dormouse).task(&task, &[TaskStatus::Completed]).await;
+    assert!(project.instructions().contains("Work well."), "{}", project.instructions());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_reaches_an_agent_that_was_asked_and_sleeps() {
     let project = Project::of(&[LEAD, SCOUT, POET]).await;
     let dormouse = project.serve();
