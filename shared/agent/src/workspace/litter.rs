@@ -8,8 +8,8 @@ use super::load::FileContent;
 const NAMES: [&str; 3] = [".ds_store", "desktop.ini", "thumbs.db"];
 /// Beginnings of names: doubles of macOS, locks and copies of editors.
 const BEGINNINGS: [&str; 2] = ["._", ".#"];
-/// Endings of names: copies of editors, and what they write amid a change.
-const ENDINGS: [&str; 4] = ["~", ".bak", ".swp", ".swo"];
+/// Endings of names: copies of editors and of merges, and what they write amid a change.
+const ENDINGS: [&str; 6] = ["~", ".bak", ".orig", ".rej", ".swp", ".swo"];
 
 /// Files in which programs look for passwords, tokens and keys, in small letters.
 const SECRET_NAMES: [&str; 10] = [
@@ -95,6 +95,7 @@ mod tests {
             ".openharness/.DS_Store",
             ".openharness/hooks/._guard.yaml",
             ".openharness/agents/assistant.md~",
+            ".openharness/agents/assistant.md.orig",
             ".openharness/agents/.assistant.md.swp",
             ".openharness/agents/.#assistant.md",
             ".openharness/agents/#assistant.md#",

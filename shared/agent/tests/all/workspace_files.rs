@@ -67,12 +67,48 @@ fn a_hook_in_a_file_of_another_ending_may_have_forbidden_anything() {
     let (lines, asks) = told(".openharness/hooks/more/guard.YML", hook);
     assert!(asks && lines[0].contains("move it into `.openharness/hooks` itself"), "{lines:#?}");
     let script = "events = []\ndef handler(events):\n    pass\n";
+    let shown = "# Hooks\n```yaml\nevents: [run_failed]\nhandler: {type: command, command: x}\n```\n";
     for (name, text) in
         [("guard.py", script), ("rules.YAML", "events: [a]\n"), ("README.md", "# Events of a handler\n")]
+            .into_iter()
+            .chain(["guard.yaml.off", "guard.yaml.example", "guard.sh", "README.md", "README"].map(|name| (name, hook)))
+            .chain([("notes.md", shown)])
     {
         let (lines, asks) = told(format!(".openharness/hooks/{name}").leak(), text);
         assert!(!asks && lines.is_empty(), "{name}: {lines:#?}");
     }
+}
+
+#[test]
+fn a_file_in_the_place_of_a_folder_of_definitions_is_named() {
+    for folder in ["agents", "hooks", "models", "tools", "actions", "skills", "memory"] {
+        let path: &'static str = format!(".openharness/{folder}").leak();
+        let workspace = with(path, "x\n");
+        let told = format!("{path}: warning: the file is not read: definitions of this kind stand in a folder");
+        let found = lines(&workspace);
+        assert!(found.len() == 1 && found[0].starts_with(&told), "{path}: {found:#?}");
+        assert!(!workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "{path}");
+    }
+    let guard = with(".openharness/hooks", "events: [run_failed]\nhandler: {type: command, command: x}\n");
+    assert!(guard.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "{:#?}", lines(&guard));
+}
+
+#[test]
+fn what_tells_of_a_folder_and_what_keeps_it_is_no_slip() {
+    let mut all = sound();
+    for folder in ["", "agents/", "models/", "tools/", "actions/", "skills/", "hooks/", "memory/", "templates/"] {
+        for name in [".gitkeep", ".gitignore", "README", "README.txt"] {
+            all.push((format!(".openharness/{folder}{name}").leak(), "events: [x]\nhandler: x\n"));
+        }
+    }
+    for folder in ["", "models/", "tools/", "actions/", "skills/", "hooks/"] {
+        all.push((format!(".openharness/{folder}README.md").leak(), "# What is here\n"));
+    }
+    let workspace = load(&files(&all), &platform());
+    assert_eq!(lines(&workspace), [] as [&str; 0]);
+    assert!(!workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true));
+    let skill = with(".openharness/skills/pack/README.md", "Pack.\n");
+    assert!(lines(&skill).iter().any(|line| line.contains("call it `SKILL.md`")), "{:#?}", lines(&skill));
 }
 
 #[test]

@@ -58,6 +58,9 @@ impl Loader<'_> {
     pub(super) fn others(&mut self) {
         for path in self.files.keys() {
             if let Some(inside) = path.strip_prefix(".openharness/") {
+                if is_beside(inside) {
+                    continue;
+                }
                 match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
                     "agents" | "models" | "tools" | "actions" | "skills" | "hooks" => self.unread(path, inside),
                     "memory" => self.unread(path, inside),
@@ -102,6 +105,10 @@ impl Loader<'_> {
             ["skills", _] => "a skill is a folder with a file `SKILL.md`",
             ["actions", _, _] if !is_definition("ACTION.yaml") && ends(&[".yaml", ".yml"]) => "call it `ACTION.yaml`",
             ["skills", _, _] if !is_definition("SKILL.md") && ends(&[".md"]) => "call it `SKILL.md`",
+            ["hooks"] if self.looks_like_a_hook(path) => {
+                return self.unread_guard(path, "a hook stands in a folder of this name, as `NAME.yaml`");
+            }
+            [_] if self.is_file(path) => "definitions of this kind stand in a folder of this name",
             _ => return,
         };
         let mut problems = FileProblems::new(path);
@@ -109,17 +116,28 @@ impl Loader<'_> {
         self.keep(problems);
     }
 
-    /// True for a file of `.openharness/hooks` that is no script and no data of one: `folded` is its path in small letters.
-    fn is_meant_as_hook(&self, path: &str, folded: &str) -> bool {
-        let is_of_data = [".json", ".toml", ".yaml", ".yml"].iter().any(|ending| folded.ends_with(ending));
-        self.looks_like_a_hook(path) && (is_of_data || self.sets_fields_of_a_hook(path))
+    /// True for what has a content, unlike a note about a folder.
+    fn is_file(&self, path: &str) -> bool {
+        matches!(self.files.get(path), Some(FileContent::Bytes(_) | FileContent::TooLarge(_)))
     }
 
-    /// True for a file of whatever name that sets the two fields of each hook, in a line each.
+    /// True for a file of `.openharness/hooks` that is no script and no data of one: `folded` is its path in small letters,
+    /// without `.txt`. With any other ending (`guard.yaml.off`) somebody has put it aside.
+    fn is_meant_as_hook(&self, path: &str, folded: &str) -> bool {
+        let name = folded.rsplit('/').next().unwrap_or(folded);
+        match name.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("json" | "toml" | "yaml" | "yml") => self.looks_like_a_hook(path),
+            Some("md") | None => self.sets_fields_of_a_hook(path),
+            Some(_) => false,
+        }
+    }
+
+    /// True for a text that sets the two fields of each hook, in a line each, and does not show how that is done.
     fn sets_fields_of_a_hook(&self, path: &str) -> bool {
         let Some(FileContent::Bytes(bytes)) = self.files.get(path) else { return false };
         let text = String::from_utf8_lossy(bytes);
-        ["events:", "handler:"].iter().all(|field| text.lines().any(|line| line.starts_with(field)))
+        let sets = |field: &&str| text.lines().any(|line| line.starts_with(*field));
+        ["events:", "handler:"].iter().all(sets) && !text.contains("```")
     }
 
     /// True for a file that names events and a handler; others are data of scripts.
@@ -168,6 +186,15 @@ impl Loader<'_> {
     }
 }
 
+/// True for a file that tells of its folder, or is there for version control and editors: nobody means it as a definition.
+fn is_beside(inside: &str) -> bool {
+    const NAMES: [&str; 5] = [".editorconfig", ".gitattributes", ".gitignore", ".gitkeep", ".keep"];
+    let name = inside.rsplit('/').next().unwrap_or(inside).to_lowercase();
+    let is_readme = name.strip_prefix("readme").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    // The only file of a skill may be one that is called so.
+    NAMES.contains(&name.as_str()) || (is_readme && inside.matches('/').count() < 2)
+}
+
 /// True for a file that is read as YAML, by its `name`.
 fn is_yaml(name: &str) -> bool {
     [".yaml", ".yml"].iter().any(|ending| name.ends_with(ending))
@@ -177,7 +204,6 @@ fn is_yaml(name: &str) -> bool {
 fn place_of(name: &str) -> Option<&'static str> {
     let (stem, ending) = name.rsplit_once('.')?;
     match (stem.to_lowercase().as_str(), ending) {
-        ("readme", _) => None,
         ("memory", "md") => Some("it belongs in `.openharness/memory`"),
         ("skill", "md") => Some("a skill belongs in a folder of `.openharness/skills`, as `SKILL.md`"),
         (_, "md") => Some("an agent belongs in `.openharness/agents`"),
