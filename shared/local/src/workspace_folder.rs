@@ -49,8 +49,15 @@ impl WorkspaceFolder {
                 Some(metadata) if metadata.is_dir() => {
                     // There may be more than all definitions may be together.
                     let is_kept_apart = entry.file_name().to_str().is_some_and(|name| KEPT_APART.contains(&name));
-                    if depth < walk.limits.depth && !is_kept_apart {
-                        self.walk(&path, depth + 1, walk)?;
+                    if depth >= walk.limits.depth || is_kept_apart {
+                        continue;
+                    }
+                    match self.walk(&path, depth + 1, walk) {
+                        // Whoever reads it learns why it cannot be read.
+                        Err(WorkspaceError::Denied(_)) if walk.asks_for(&relative) => {
+                            walk.add(WorkspaceFile { path: relative, size: 0, version: None })?;
+                        }
+                        walked => walked?,
                     }
                 }
                 Some(metadata) if metadata.is_file() => {
@@ -188,6 +195,9 @@ impl WorkspaceSource for WorkspaceFolder {
         let place = self.locate(path)?;
         let metadata = fs::metadata(&place).map_err(|error| failed(&error, path))?;
         if !metadata.is_file() {
+            if metadata.is_dir() {
+                fs::read_dir(&place).map_err(|error| failed(&error, path))?;
+            }
             // Reading from a pipe or a device may wait for ever, or never end.
             let found = if metadata.is_dir() { "a folder" } else { "a socket, a pipe or a device" };
             return Err(WorkspaceError::Denied(format!("{path} is {found} and no file")));
@@ -204,7 +214,7 @@ impl WorkspaceSource for WorkspaceFolder {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
     use std::time::SystemTime;
 
@@ -244,6 +254,30 @@ mod tests {
         fs::write(root.join("alone"), "x").expect("a file");
         let refused = WorkspaceFolder::open(&root.join("alone")).expect_err("it is no folder").to_string();
         assert!(refused.ends_with("alone is a file and no folder"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_may_not_be_read_takes_no_other_along() {
+        let place = tempfile::tempdir().expect("a folder");
+        for path in [".openharness/hooks/inner", ".openharness/agents"] {
+            fs::create_dir_all(place.path().join(path)).expect("a folder");
+        }
+        fs::write(place.path().join(".openharness/agents/clerk.md"), "x").expect("a file");
+        let hooks = place.path().join(".openharness/hooks");
+        let allow = |mode| fs::set_permissions(&hooks, fs::Permissions::from_mode(mode)).expect("they are set");
+        allow(0o000);
+        if fs::read_dir(&hooks).is_ok() {
+            // Whoever runs this may read anything.
+            return;
+        }
+        let folder = WorkspaceFolder::open(place.path()).expect("a folder");
+        let under = |path: &str| ListLimits { under: vec![path.to_owned()], except: Vec::new(), files: 9, depth: 4 };
+        let found = folder.list(&under(".openharness")).await.expect("a list");
+        let paths: Vec<&str> = found.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, [".openharness/agents/clerk.md", ".openharness/hooks"]);
+        let refused = folder.read(".openharness/hooks", 9).await.expect_err("it may not be read").to_string();
+        allow(0o700);
+        assert!(refused.starts_with(".openharness/hooks: ") && !refused.contains("no file"), "{refused}");
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ const NO_ROOM: &str = "with what stands deep in this folder there are more than 
 const TOO_LARGE: &str = "with it the definitions have more bytes than they may have together";
 
 /// What is noted of a folder that is left out.
-const TOO_MANY: &str = "with the files of this folder there are more than 2000, and none of them is read";
+pub(super) const TOO_MANY: &str = "with the files of this folder there are more than 2000, and none of them is read";
 
 /// Reads the files of definitions from `source`: a file that is too large or cannot be read is noted as such.
 ///

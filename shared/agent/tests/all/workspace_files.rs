@@ -94,6 +94,24 @@ fn a_file_in_the_place_of_a_folder_of_definitions_is_named() {
 }
 
 #[test]
+fn a_folder_that_may_not_be_read_is_told_with_the_reason_and_the_rest_is_looked_at() {
+    for (folder, reason, asks) in [
+        (".openharness/hooks", "nothing in it is read: denied", true),
+        (".openharness/actions", "nothing in it is read: denied", false),
+        (".openharness/skills/draw", "it cannot be read: denied", false),
+    ] {
+        let mut all = files(&sound());
+        all.insert(folder.to_owned(), FileContent::Unreadable("denied".to_owned()));
+        let workspace = load(&all, &platform());
+        assert_eq!(lines(&workspace), [format!("{folder}: error: {reason}")]);
+        assert_eq!(workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true), asks, "{folder}");
+        assert_eq!(workspace.enabled_agents().count(), 1, "{folder}");
+        assert!(!workspace.is_sound(), "{folder}: it is not published without");
+        assert_eq!(Bundle::of_readable(&all).is_err(), asks, "{folder}");
+    }
+}
+
+#[test]
 fn what_tells_of_a_folder_and_what_keeps_it_is_no_slip() {
     let mut all = sound();
     for folder in ["", "agents/", "models/", "tools/", "actions/", "skills/", "hooks/", "memory/", "templates/"] {

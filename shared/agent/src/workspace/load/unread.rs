@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{FileContent, HOOKS, INSTRUCTIONS, Loader, PLATFORM_AGENTS, PLATFORM_MODELS, SETTINGS};
 use crate::names::nearest;
 use crate::workspace::problem::FileProblems;
-use crate::workspace::read::FOLDERS;
+use crate::workspace::read::{FOLDERS, TOO_MANY};
 
 impl Loader<'_> {
     /// Folders that were not looked into. One of hooks may have forbidden anything.
@@ -24,7 +24,8 @@ impl Loader<'_> {
             let mut problems = FileProblems::new(path);
             match path.as_str() {
                 ".openharness" => problems.warning(None, format!("{reason}, besides definitions: remove what is none")),
-                _ => problems.error(None, format!("{reason}: remove what is no definition")),
+                _ if reason == TOO_MANY => problems.error(None, format!("{reason}: remove what is no definition")),
+                _ => problems.error(None, format!("nothing in it is read: {reason}")),
             }
             if path.as_str() == HOOKS.trim_end_matches('/') {
                 self.workspace.ask_for_everything();
@@ -112,7 +113,12 @@ impl Loader<'_> {
             _ => return,
         };
         let mut problems = FileProblems::new(path);
-        problems.warning(None, format!("the file is not read: {advice}"));
+        match self.files.get(path) {
+            Some(FileContent::Unreadable(reason)) => problems.error(None, format!("it cannot be read: {reason}")),
+            Some(FileContent::Bytes(_) | FileContent::TooLarge(_) | FileContent::LeftOut(_)) | None => {
+                problems.warning(None, format!("the file is not read: {advice}"));
+            }
+        }
         self.keep(problems);
     }
 
