@@ -152,9 +152,11 @@ async fn what_cannot_be_read_is_refused_with_what_to_do() {
 #[tokio::test]
 async fn a_file_is_written_over_only_as_it_was_read() {
     let mut session = Session::new();
-    session.done("Write", json!({ "file_path": "src/new.txt", "content": "one\n" })).await;
+    let told = session.done("Write", json!({ "file_path": "src/new.txt", "content": "one\n" })).await;
+    assert_eq!(told, "`src/new.txt` is written: 1 line");
     assert_eq!(session.text("src/new.txt"), "one\n");
-    session.done("Write", json!({ "file_path": "src/new.txt", "content": "two\n" })).await;
+    let told = session.done("Write", json!({ "file_path": "src/new.txt", "content": "two\nthree\n" })).await;
+    assert_eq!(told, "`src/new.txt` is written over: 2 lines");
     session.put("old.txt", "old");
     let unread = session.refused("Write", json!({ "file_path": "old.txt", "content": "x" })).await;
     assert!(unread.contains("read it before"), "{unread}");

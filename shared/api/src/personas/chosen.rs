@@ -180,7 +180,8 @@ impl Api {
         let Some(source) = personas.source() else { return Ok(None) };
         let reason = source.refusal_of(name).await.map_err(|reason| agents_away(&reason))?;
         Ok(reason.filter(|_| personas.is_at_home(&call.actor)).map(|reason| {
-            let message = format!("the agent `{name}` cannot be addressed: {reason}. `GET /v1/x-catalog` tells of all");
+            let reason = ended(format!("the agent `{name}` cannot be addressed: {reason}"));
+            let message = format!("{reason} `GET /v1/x-catalog` tells of all");
             ProtocolError::new(ErrorCode::PolicyViolation, message)
         }))
     }
@@ -225,6 +226,12 @@ impl Api {
 
 /// The files of the workspace declare an agent that may not run.
 fn refused_definition(message: String) -> ProtocolError {
-    let message = format!("{message}. `GET /v1/x-catalog?workspace_id=…` tells of everything that its files declare");
+    let message =
+        format!("{} `GET /v1/x-catalog?workspace_id=…` tells of everything that its files declare", ended(message));
     ProtocolError::new(ErrorCode::PolicyViolation, message)
+}
+
+/// `message` as a sentence of its own: what it asks ends it already.
+fn ended(message: String) -> String {
+    if message.ends_with('?') { message } else { message + "." }
 }

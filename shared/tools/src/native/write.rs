@@ -42,9 +42,12 @@ pub(super) async fn call(
     let operation = if known.is_some() { FileOperation::Modify } else { FileOperation::Create };
     let after_sha256 = hash(content.as_bytes());
     call.effects.wrote(WrittenFile { path: plain(path), operation, before_sha256, after_sha256 });
-    let lines = content.lines().count();
+    let lines = match content.lines().count() {
+        1 => "1 line".to_owned(),
+        count => format!("{count} lines"),
+    };
     let done = if known.is_some() { "written over" } else { "written" };
-    Ok(ToolOutput::text(format!("`{path}` is {done}: {lines} lines")).noting(knowing(call, path, &version.0)))
+    Ok(ToolOutput::text(format!("`{path}` is {done}: {lines}")).noting(knowing(call, path, &version.0)))
 }
 
 /// The hash of what is written over; `None` of a file that is too large to be read, or that is not in `version` any more.
