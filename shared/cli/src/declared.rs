@@ -27,8 +27,8 @@ use tokio::sync::Mutex;
 
 use crate::definitions::{NAME, WorkspaceDefinitions};
 use crate::target::access;
-use crate::terminal::quoted;
-use crate::workspace::{FolderFiles, WorkspaceFailure, definitions, loaded, platform, tell_problems};
+use crate::terminal::{plain, quoted};
+use crate::workspace::{FolderFiles, WorkspaceFailure, definitions, loaded, platform, tell_problems, unset};
 
 /// Reason for which the agents of a folder do not run.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,12 @@ pub(crate) async fn declared(
     let ports = ports(Arc::new(tools), Some(deltas));
     let found = agents(&workspace, &ports).await;
     for sentence in &found.left_out {
-        writeln!(err, "{}", crate::terminal::plain(sentence))?;
+        writeln!(err, "{}", plain(sentence))?;
+    }
+    if !is_attended {
+        for note in unset(&workspace).await {
+            writeln!(err, "{}", plain(&note))?;
+        }
     }
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
     let mut names = found.names;

@@ -2,7 +2,9 @@
 
 mod elsewhere;
 mod publish;
+mod unset;
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,7 @@ use serde_json::{Value, json};
 
 use crate::terminal::plain;
 pub(crate) use publish::{PublishArgs, PublishFailure};
+pub(crate) use unset::unset;
 
 /// Commands about a workspace.
 #[derive(Debug, Subcommand)]
@@ -214,6 +217,8 @@ async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
     }
     let silent = present.iter().flatten().filter(|one| one.outcome.is_err()).count();
     let is_sound = workspace.is_sound() && silent == 0;
+    // What is asked says it itself.
+    let unset = if asked.online { BTreeSet::new() } else { unset(&workspace).await };
     let mut out = io::stdout().lock();
     if asked.looked_at.json {
         let problems: Vec<Problem> = workspace.problems.iter().map(told).collect();
@@ -224,6 +229,9 @@ async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
         writeln!(out, "{}", crate::terminal::json(&told, true))?;
     } else {
         tell_problems(&workspace, &mut out)?;
+        for note in &unset {
+            writeln!(out, "{}", plain(note))?;
+        }
         for one in present.iter().flatten() {
             let said = one.outcome.as_ref().map_or_else(|reason| format!("error: {reason}"), Clone::clone);
             writeln!(out, "{}", plain(&format!("{} `{}`: {said}", one.kind.as_str(), one.name)))?;
@@ -276,6 +284,7 @@ pub(crate) fn tell_problems(workspace: &Workspace, out: &mut impl Write) -> io::
 async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
     let workspace = opened(&asked.folder).await?;
     let catalog = catalog(&workspace, &platform());
+    let unset = unset(&workspace).await;
     let mut out = io::stdout().lock();
     if asked.json {
         writeln!(out, "{}", crate::terminal::json(&json!(catalog), true))?;
@@ -286,6 +295,9 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
     let is_told = |problem: &Problem| problem.disables.as_ref().is_some_and(|name| catalog.lists(name));
     for problem in workspace.problems.iter().filter(|problem| !is_told(problem)) {
         writeln!(out, "{}", plain(&told(problem).to_string()))?;
+    }
+    for note in &unset {
+        writeln!(out, "{}", plain(note))?;
     }
     Ok(ExitCode::SUCCESS)
 }

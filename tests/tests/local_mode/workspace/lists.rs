@@ -92,3 +92,28 @@ async fn the_command_line_shows_mistakes_in_what_is_in_no_list() {
     let reason = "    disabled: there is no model `workspace/mian`: did you mean `main`?\n";
     assert!(shown.contains(reason) && !shown.contains(late.0), "it is told once: {shown}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_set_is_told_before_anything_runs_and_is_no_mistake() {
+    let servers = "docs:\n  url: http://127.0.0.1:9/mcp\n  headers: {authorization: '${secrets.DORMOUSE_NOT_THERE}'}\n\
+                   off:\n  enabled: false\n  command: x\n  environment: {A: '${env.DORMOUSE_NOT_ASKED}'}\n";
+    let project = Project::of(&[(".openharness/tools/settings.yaml", servers)]).await;
+    let models = project.read(".openharness/models/models.yaml");
+    project.write(".openharness/models/models.yaml", &models.replace("key: none", "key: ${env.DORMOUSE_NOT_SET}"));
+    project.describe_model("spare: {provider: openai, name: x, key: '${env.DORMOUSE_NOT_ASKED}'}\n");
+    project.write(".openharness/agents/assistant.md", "---\nmodel: workspace/main\n---\nWork.\n");
+    let checked = command(&["workspace", "check", &project.folder()]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let shown = command(&["workspace", "show", &project.folder()]);
+    let dormouse = project.serve();
+    let texts = [checked.stdout, shown.stdout].map(|text| String::from_utf8(text).expect("text"));
+    for told in texts.into_iter().chain([dormouse.logged()]) {
+        for note in [
+            "note: model `workspace/main`: there is no secret `DORMOUSE_NOT_SET`: on a machine of yours it is a variable",
+            "note: tool server `docs`: there is no secret `DORMOUSE_NOT_THERE`: ",
+        ] {
+            assert_eq!(told.matches(note).count(), 1, "{note}: {told}");
+        }
+        assert!(!told.contains("DORMOUSE_NOT_ASKED"), "nobody asks for it: {told}");
+    }
+}
