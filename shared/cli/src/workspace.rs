@@ -135,17 +135,19 @@ fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     hooks.chain(actions)
 }
 
-/// The line of `file` on which `written` stands, as far as it stands in one.
-fn line_of(file: &Path, written: &str) -> Option<usize> {
+/// The line of `file` on which `written` stands, as far as it stands in one: that of the field `key`, or else below it.
+fn line_of(file: &Path, key: &str, written: &str) -> Option<usize> {
     let text = std::fs::read_to_string(file).ok()?;
     let first = written.lines().next().filter(|first| !first.is_empty())?;
-    text.lines().position(|line| line.contains(first)).map(|at| at + 1)
+    let has = |line: &str| line.contains(first) && !line.trim_start().starts_with('#');
+    let of_field = text.lines().position(|line| has(line) && line.contains(key));
+    of_field.or_else(|| text.lines().position(has)).map(|at| at + 1)
 }
 
 /// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
 fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let complaint = |(file, place, command): (&str, &str, &str)| {
-        let (message, written) = if folder.join(place).is_dir() {
+        let (message, key, written) = if folder.join(place).is_dir() {
             let script = command.split_whitespace().next().filter(|word| is_path(word))?;
             let what = match folder.join(place).join(script).metadata() {
                 Err(_) => "and there is no such file",
@@ -153,11 +155,11 @@ fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
                 Ok(_) => return None,
             };
             let shown = if place.is_empty() { "." } else { place };
-            (format!("`command` runs `{script}` in `{shown}`, {what}"), command)
+            (format!("`command` runs `{script}` in `{shown}`, {what}"), "command:", command)
         } else {
-            (format!("there is no folder `{place}`, in which its command is run"), place)
+            (format!("there is no folder `{place}`, in which its command is run"), "cwd:", place)
         };
-        let line = line_of(&folder.join(file), written);
+        let line = line_of(&folder.join(file), key, written);
         Some(Problem { file: file.to_owned(), line, severity: Severity::Error, message, disables: None })
     };
     commands(workspace).filter_map(complaint).collect()
@@ -384,14 +386,16 @@ mod tests {
             fs::write(file, text).expect("a file");
         };
         let entry = |command: &str| format!("name: pay\ndescription: Pays.\nentry:\n  {command}\n");
-        write("hooks/guard.yaml", "events: [run_failed]\nhandler:\n  type: command\n  command: ./guard.sh --all\n");
-        write("actions/pay/ACTION.yaml", &entry("command: ./pay.sh"));
+        let guard =
+            "# ./guard.sh --all\nevents: [run_failed]\nhandler:\n  type: command\n  command: ./guard.sh --all\n";
+        write("hooks/guard.yaml", guard);
+        write("actions/pay/ACTION.yaml", &entry("command: ./pay.sh").replace("Pays.", "Runs ./pay.sh."));
         write("actions/pay/pay.sh", "#!/bin/sh\n");
         write("actions/send/ACTION.yaml", &entry("command: x\n  cwd: tools/send").replace("name: pay", "name: send"));
         let workspace = futures::executor::block_on(opened(place.path())).expect("it can be read");
         let told: Vec<String> = workspace.problems.iter().map(ToString::to_string).collect();
         for line in [
-            ".openharness/hooks/guard.yaml:4: error: `command` runs `./guard.sh` in `.`, and there is no such file",
+            ".openharness/hooks/guard.yaml:5: error: `command` runs `./guard.sh` in `.`, and there is no such file",
             ".openharness/actions/pay/ACTION.yaml:4: error: `command` runs `./pay.sh` in `.openharness/actions/pay`, which",
             ".openharness/actions/send/ACTION.yaml:5: error: there is no folder `tools/send`, in which its command is run",
         ] {
