@@ -228,6 +228,9 @@ impl<'f> Loader<'f> {
         let mut of_platform = self.inside(PLATFORM_AGENTS, &[".md"]);
         of_platform.retain(|(_, name)| own.iter().all(|(_, own)| own != name));
         for (path, name) in own.into_iter().chain(of_platform) {
+            if self.is_for_people(path, name) {
+                continue;
+            }
             let mut problems = FileProblems::new(path);
             problems.about(DefinitionName::new(DefinitionKind::Agent, name));
             if let Err(reason) = sound_name(name) {
@@ -249,6 +252,12 @@ impl<'f> Loader<'f> {
             }
             self.keep(problems);
         }
+    }
+
+    /// True for a README among the agents, unless it has settings: it would come before all others.
+    fn is_for_people(&self, path: &str, name: &str) -> bool {
+        name.eq_ignore_ascii_case("readme")
+            && matches!(self.files.get(path), Some(FileContent::Bytes(bytes)) if !bytes.starts_with(b"---"))
     }
 
     fn models(&mut self) {

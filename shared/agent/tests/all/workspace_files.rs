@@ -119,12 +119,15 @@ fn what_tells_of_a_folder_and_what_keeps_it_is_no_slip() {
             all.push((format!(".openharness/{folder}{name}").leak(), "events: [x]\nhandler: x\n"));
         }
     }
-    for folder in ["", "models/", "tools/", "actions/", "skills/", "hooks/"] {
+    for folder in ["", "agents/", "models/", "tools/", "actions/", "skills/", "hooks/"] {
         all.push((format!(".openharness/{folder}README.md").leak(), "# What is here\n"));
     }
     let workspace = load(&files(&all), &platform());
     assert_eq!(lines(&workspace), [] as [&str; 0]);
+    assert_eq!(workspace.agents.keys().collect::<Vec<_>>(), ["assistant"]);
     assert!(!workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true));
+    let meant = with(".openharness/agents/README.md", "---\nmodel: fast\n---\nRead to people.\n");
+    assert!(meant.agents.contains_key("README"), "{:#?}", lines(&meant));
     let skill = with(".openharness/skills/pack/README.md", "Pack.\n");
     assert!(lines(&skill).iter().any(|line| line.contains("call it `SKILL.md`")), "{:#?}", lines(&skill));
 }
