@@ -116,11 +116,13 @@ fn what_tells_of_a_folder_and_what_keeps_it_is_no_slip() {
     let mut all = sound();
     for folder in ["", "agents/", "models/", "tools/", "actions/", "skills/", "hooks/", "memory/", "templates/"] {
         for name in [".gitkeep", ".gitignore", "README", "README.txt"] {
-            all.push((format!(".openharness/{folder}{name}").leak(), "events: [x]\nhandler: x\n"));
+            let path: &'static str = format!(".openharness/{folder}{name}").leak();
+            all.push((path, "events: [x]\nhandler: x\n"));
         }
     }
     for folder in ["", "agents/", "models/", "tools/", "actions/", "skills/", "hooks/"] {
-        all.push((format!(".openharness/{folder}README.md").leak(), "# What is here\n"));
+        let path: &'static str = format!(".openharness/{folder}README.md").leak();
+        all.push((path, "# What is here\n"));
     }
     let workspace = load(&files(&all), &platform());
     assert_eq!(lines(&workspace), [] as [&str; 0]);
