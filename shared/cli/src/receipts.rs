@@ -225,11 +225,8 @@ fn verify(asked: &VerifyArgs) -> Result<bool, ReceiptsError> {
     let mut out = io::stdout().lock();
     if asked.json {
         let files: Vec<Value> = all.iter().map(|(place, count, report)| as_json(place, *count, report)).collect();
-        writeln!(
-            out,
-            "{}",
-            json!({ "valid": sound, "anchored": !anchors.is_empty(), "missing": missing, "files": files })
-        )?;
+        let told = json!({ "valid": sound, "anchored": !anchors.is_empty(), "missing": missing, "files": files });
+        writeln!(out, "{}", terminal::json(&told, false))?;
         return Ok(sound);
     }
     for (place, count, report) in &all {

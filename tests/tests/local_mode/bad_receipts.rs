@@ -154,15 +154,21 @@ fn a_forged_file_says_nothing_to_the_terminal() {
         value["signatures"][0]["key_id"] = screen.into();
     });
     fs::write(&place, forged).expect("a file");
-    let mut command = program();
-    let ran = command.current_dir(folder.path()).args(["receipts", "verify", "receipts.jsonl"]).output();
-    let ran = ran.expect("it runs");
-    assert_eq!(ran.status.code(), Some(3), "{ran:?}");
-    let shown = String::from_utf8(ran.stdout).expect("text");
-    assert!(shown.starts_with("receipts.jsonl: 1 receipts, NOT VALID\n"), "{shown}");
     let is_obeyed = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
-    assert!(!shown.contains(is_obeyed) && !shown.contains("\nreceipts.jsonl"), "{shown:?}");
+    let verified = |more: &[&str]| {
+        let mut command = program();
+        let command = command.current_dir(folder.path()).args(["receipts", "verify", "receipts.jsonl"]).args(more);
+        let ran = command.output().expect("it runs");
+        assert_eq!(ran.status.code(), Some(3), "{ran:?}");
+        let shown = String::from_utf8(ran.stdout).expect("text");
+        assert!(!shown.contains(is_obeyed) && !shown.contains("\nreceipts.jsonl"), "{shown:?}");
+        shown
+    };
+    let shown = verified(&[]);
+    assert!(shown.starts_with("receipts.jsonl: 1 receipts, NOT VALID\n"), "{shown}");
     assert!(shown.contains(r"x\u{1b}[2J"), "{shown}");
+    let told: Value = serde_json::from_str(&verified(&["--json"])).expect("JSON");
+    assert_eq!(told["files"][0]["findings"][0]["receipt_id"], screen, "it means the same: {told}");
 }
 
 async fn sent(dormouse: &Dormouse, method: &str, path: &str, body: &Value) -> (u16, Value) {
