@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dormouse_api::{AppendNotifier, LiveText, StreamLimits, Streams};
+use dormouse_api::{AppendNotifier, LiveText, StreamItem, StreamLimits, Streams};
+use futures::{FutureExt, StreamExt};
+use serde_json::json;
 
 use crate::shared_streams::{Scene, Stream, settle, told};
 use crate::world::{ada, says, text};
@@ -116,6 +118,38 @@ async fn what_another_process_writes_is_told_with_the_next_look() {
                 assert!(!told_alike(&mut streams).is_empty(), "{number} of {query:?}, {quiet} looks without anything");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_fails_ends_one_of_those_who_share_it_and_the_others_miss_nothing() {
+    let scene = Scene::new();
+    let session = scene.world.session().await;
+    for (query, path) in [(String::new(), "/v1/events".to_owned()), (only(&session), format!("{session}/events"))] {
+        let mut streams = Vec::new();
+        for _ in 0..4 {
+            streams.push(scene.open(ada(), &query).await);
+        }
+        let before = told_alike(&mut streams);
+        settle(&scene, &mut streams);
+        let mut first = streams.remove(0);
+        scene.counting.fails.store(1, Ordering::SeqCst);
+        scene.world.clock.advance(Duration::from_secs(2));
+        let Some(Some(StreamItem::Failed { cursor, error })) = first.next().now_or_never() else {
+            panic!("it goes on: {query:?}")
+        };
+        assert_eq!(json!(error)["error"]["code"], "service_unavailable", "{query:?}");
+        assert_eq!(Some(&cursor), before.last(), "{query:?}");
+        assert_eq!(told_alike(&mut streams), Vec::<String>::new(), "{query:?}");
+        scene.say(&session).await;
+        let found = told_alike(&mut streams);
+        assert!(!found.is_empty(), "{query:?}");
+        assert_eq!(found, scene.listed(&path).await[before.len()..], "{query:?}");
+        settle(&scene, &mut streams);
+        scene.counting.taken();
+        scene.world.clock.advance(Duration::from_secs(2));
+        assert_eq!(told_alike(&mut streams), Vec::<String>::new(), "{query:?}");
+        assert_eq!(scene.counting.taken(), 1, "they share what they read again: {query:?}");
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Counting {
     entries: AtomicUsize,
     /// Number of parts of feeds that are given, once they were read.
     pub(crate) gives: AtomicUsize,
+    /// Number of reads of streams and feeds, from now on, that fail.
+    pub(crate) fails: AtomicUsize,
     /// Seconds after which an append is complete, as it is in a store whose writers are elsewhere; at once without any.
     completes: AtomicU32,
 }
@@ -41,7 +43,7 @@ impl Counting {
     /// What is read of `inner`.
     pub(crate) fn of(inner: Arc<MemoryStore>) -> Self {
         let (reads, entries, gives) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Self { inner, reads, entries, gives, completes: AtomicU32::new(0) }
+        Self { inner, reads, entries, gives, fails: AtomicUsize::new(0), completes: AtomicU32::new(0) }
     }
 
     /// Until what was read of a feed is given.
@@ -52,6 +54,15 @@ impl Counting {
             Err(_) => Poll::Pending,
         })
         .await;
+    }
+
+    /// Whether the store answers this read.
+    fn answers(&self) -> Result<(), StoreError> {
+        let take = |left: usize| left.checked_sub(1);
+        match self.fails.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+            Ok(_) => Err(StoreError::Unavailable("it is down".to_owned())),
+            Err(_) => Ok(()),
+        }
     }
 
     fn one(&self) {
@@ -88,6 +99,7 @@ impl Records for Counting {
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         self.one();
+        self.answers()?;
         let entries = self.inner.entries(stream, after, limit).await?;
         self.entries.fetch_add(entries.len(), Ordering::SeqCst);
         Ok(entries)
@@ -105,6 +117,7 @@ impl Records for Counting {
 
     async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
         self.one();
+        self.answers()?;
         let page = self.inner.feed(request).await;
         self.given().await;
         page
