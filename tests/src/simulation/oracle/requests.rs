@@ -127,7 +127,9 @@ impl Oracle<'_> {
         match (ask, code) {
             (ProtocolRequest::Trespass { .. }, _) => code == "resource_not_found",
             (ProtocolRequest::Submit { key, words, .. }, "idempotency_key_reused") => {
-                self.clients.says_otherwise(key, words.as_deref())
+                // Whoever was accepted by that key is answered the same again, and never refused.
+                let was_accepted = self.clients.submitted.get(key).is_some_and(|said| said == words);
+                !was_accepted && self.clients.says_otherwise(key, words.as_deref())
             }
             (
                 ProtocolRequest::Submit { session, .. }
