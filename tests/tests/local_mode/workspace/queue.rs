@@ -261,3 +261,22 @@ async fn a_run_that_works_hears_an_interruption_also_where_the_server_is_killed_
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_in_which_a_killed_server_had_begun_a_turn_is_free_for_the_next_one() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve().with_the_api_key();
+    let url = dormouse.url("/graphs/assistant/turns");
+    let turn = json!({ "session_id": "s", "state": { "messages": [{ "role": "user", "content": "go" }] } });
+    project.hold_answers(true);
+    let dies = async {
+        crate::assistant::world::eventually("the model is asked", || !project.model.requests().is_empty()).await;
+        dormouse.strike();
+    };
+    let (answer, ()) = tokio::join!(dormouse.post(&url, &turn), dies);
+    assert!(answer.is_err(), "{answer:?}");
+    project.hold_answers(false);
+    let dormouse = dormouse.kill_and_restart().with_the_api_key();
+    // Its request would wait for the lease of the one that died, which lasts 15 minutes.
+    assert_eq!(dormouse.turn("assistant", &turn).await["status"], "completed");
+}
