@@ -8,6 +8,8 @@ use cargo_metadata::MetadataCommand;
 
 /// Pages that are read on their own, beside the documentation of the code.
 const FOLDERS: &[&str] = &[".", "conformance", "functions", "infra", "shared", "tests"];
+/// What a source file ends in.
+const SOURCES: &[&str] = &[".rs", ".py", ".mjs"];
 /// Two pages of a screen each, and a little.
 const LONGEST_README: usize = 150;
 
@@ -20,26 +22,34 @@ fn read(place: impl AsRef<Path>) -> String {
     fs::read_to_string(place).unwrap_or_else(|error| panic!("{}: {error}", place.display()))
 }
 
-fn pages_in(folder: &Path, deep: bool, found: &mut Vec<PathBuf>) {
+fn files_in(folder: &Path, deep: bool, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder can be read") {
         let path = entry.expect("an entry can be read").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() && deep && !["target", "fixtures"].contains(&name) && !name.starts_with('.') {
-            pages_in(&path, deep, found);
-        } else if name.ends_with(".md") {
+        if path.is_dir() {
+            if deep && !["target", "fixtures"].contains(&name) && !name.starts_with('.') {
+                files_in(&path, deep, found);
+            }
+        } else {
             found.push(path);
         }
     }
 }
 
-fn pages() -> Vec<PathBuf> {
+/// The files whose names end in one of `endings`.
+fn files(endings: &[&str]) -> Vec<PathBuf> {
     let root = root();
     let mut found = Vec::new();
     for folder in FOLDERS {
-        pages_in(&root.join(folder), *folder != ".", &mut found);
+        files_in(&root.join(folder), *folder != ".", &mut found);
     }
+    found.retain(|path| endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)));
     assert!(found.len() > 10, "only {found:?}");
     found
+}
+
+fn pages() -> Vec<PathBuf> {
+    files(&[".md"])
 }
 
 /// The anchors of the headings in `page`, as a forge makes them.
@@ -77,6 +87,23 @@ fn spelled_out(path: &str) -> Vec<String> {
     choices.split(',').map(|choice| format!("{before}{choice}{after}")).collect()
 }
 
+/// What stands between backticks in `text`.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Whether `name` is that of a source file: its end, for example `walk.rs`, or a path, which may leave out `src`.
+fn is_source(name: &str) -> bool {
+    SOURCES.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether the file at `place` can be meant by `name`.
+fn is_named(place: &Path, name: &str) -> bool {
+    let end = format!("/{}", name.trim_start_matches("…/"));
+    let place = place.to_string_lossy();
+    place.ends_with(&end) || place.replace("/src/", "/").ends_with(&end)
+}
+
 #[test]
 fn every_file_that_a_page_names_exists() {
     let root = root();
@@ -84,7 +111,7 @@ fn every_file_that_a_page_names_exists() {
     let mut seen = 0;
     for place in pages() {
         let page = read(&place);
-        for name in page.split('`').skip(1).step_by(2).filter(|name| !name.contains(char::is_whitespace)) {
+        for name in quoted(&page).filter(|name| !name.contains(char::is_whitespace)) {
             let first = name.split('/').next().unwrap_or_default();
             let is_path = name.contains('/') && FOLDERS[1..].contains(&first);
             for path in spelled_out(name).into_iter().filter(|path| is_path && !path.contains(['*', '…'])) {
@@ -100,6 +127,52 @@ fn every_file_that_a_page_names_exists() {
     }
     assert!(seen > 50, "only {seen} paths were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Also in short, and in comments: `run/walk.rs`.
+#[test]
+fn every_source_file_that_is_named_exists() {
+    let sources = files(SOURCES);
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for place in pages().iter().chain(&sources) {
+        let mut text = read(place);
+        if is_source(&place.to_string_lossy()) {
+            text = text.lines().filter(|line| line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+        }
+        let names = quoted(&text).filter(|name| is_source(name) && !name.contains(['*', ' ', '\n']));
+        for name in names.flat_map(spelled_out) {
+            seen += 1;
+            let exists = sources.iter().any(|source| is_named(source, &name));
+            wrong.extend((!exists).then(|| format!("{}: {name}", place.display())));
+        }
+    }
+    assert!(seen > 200, "only {seen} files were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_test_that_holds_a_promise_of_a_workspace_exists() {
+    let sources = files(SOURCES);
+    let page = read(root().join("tests/README.md"));
+    let (_, promises) = page.split_once("| promise | test |").expect("the promises");
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for tests in promises.lines().filter_map(|row| row.split('|').nth(2)) {
+        let mut named: Vec<String> = Vec::new();
+        for name in quoted(tests) {
+            if is_source(name) {
+                named = sources.iter().filter(|place| is_named(place, name)).map(read).collect();
+            } else if name.contains('_') && !name.contains('/') {
+                seen += 1;
+                let function = format!("fn {}", name.trim_end_matches('…'));
+                let exists = named.iter().any(|source| source.contains(&function));
+                wrong.extend((!exists).then_some(name));
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} tests were found");
+    assert!(wrong.is_empty(), "not in the files that are named: {wrong:?}");
 }
 
 #[test]

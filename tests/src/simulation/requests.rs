@@ -1,5 +1,5 @@
 //! What clients of the protocol ask for. To add something: a variant, its request here, and what its answers mean in
-//! `judge/asks.rs`.
+//! `oracle/requests.rs`.
 
 use std::fmt;
 use std::sync::LazyLock;

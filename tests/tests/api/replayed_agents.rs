@@ -1,4 +1,4 @@
-//! Replays of agents that call agents, hand over, make their conversation shorter, and were in doubt.
+//! Replays of agents that call agents, hand over, sleep for a model, lose answers, or do without some tools.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A2A: what is no request of it, and what its clients are told; `tests/api/a2a.py` has the rest.
+//! A2A: what is no request of it, and what its clients are told; `tests/api/clients.py` has the rest.
 
 use std::time::Duration;
 
