@@ -6,17 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_harness::DescriptorWakes;
-use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Server,
-};
-use dormouse_ports::{Clock, Commit, Commits};
+use dormouse_http::{App, Content, ProtocolConfig, Server};
+use dormouse_ports::Clock;
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
-use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
-use dormouse_tests::{protocol_request, while_time_passes};
+use dormouse_testkit::{ManualClock, MemoryBus, MemoryStore};
+use dormouse_tests::{full_grant, make_key, parts_in_memory, protocol_request, while_time_passes, work_off};
 use serde_json::{Value, json};
 
 /// A server with the agents that ship.
@@ -30,37 +25,17 @@ struct World {
 impl World {
     fn new(may_repair: bool) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
-        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let ids = Arc::new(CountingIds::default());
-        let app = App::new(Parts {
-            engine: RecordingEngine::new(recording, ids, Arc::new(TokioSpawner), Arc::new(DescriptorWakes)),
-            agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
-            maintenance: store.clone().into(),
-            subscriptions,
-            bus: bus.clone(),
-            callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
-            signal_key: BearerKey::new("open sesame"),
-            authorization: Authorization::Keys,
-            keys: Keys::new(store.clone()),
-            base_url: Some("https://agents.example.com".to_owned()),
-            limits: Limits::default(),
-            telemetry: None,
-        });
+        let bus = Arc::new(MemoryBus::default());
+        let app = App::new(parts_in_memory(&store, &clock, &bus, &dormouse_app::agents()));
         let wire = ProtocolConfig { may_repair, ..ProtocolConfig::new(store.clone(), Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), clock, store, bus }
     }
 
     /// A key of `actor` in `tenant` with all scopes but `without`.
     async fn key(&self, number: u8, (actor, tenant): (&str, &str), without: &[Scope]) -> String {
-        let token = KeyToken::generate([number; CHANCE]);
-        let scopes: BTreeSet<Scope> = Scope::ALL.iter().copied().filter(|scope| !without.contains(scope)).collect();
-        let grant =
-            Grant { actor: actor.to_owned(), tenant: tenant.to_owned(), workspaces: None, scopes, expires_at: None };
-        let now = self.clock.now();
-        let journal = Keys::creation(&token, grant, now);
-        self.store.commit(&Commit { journal, ..Commit::new(format!("key {number}"), now) }).await.unwrap();
-        token.reveal()
+        let mut grant = full_grant(actor, tenant);
+        grant.scopes.retain(|scope| !without.contains(scope));
+        make_key(&*self.store, number, grant, self.clock.now()).await
     }
 
     async fn operator(&self) -> String {
@@ -111,11 +86,7 @@ impl World {
 
     /// Does all work that was called for.
     async fn work(&self) {
-        for event in self.bus.events() {
-            if let Some(call) = dormouse_tests::called_for(event) {
-                self.server.app().harness().answer_call(&call, None).await;
-            }
-        }
+        work_off(self.server.app().harness(), &self.bus).await;
     }
 }
 

@@ -8,18 +8,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_harness::DescriptorWakes;
-use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
-    Server,
-};
-use dormouse_ports::{Clock, Commit, Commits};
+use dormouse_http::{App, Authorization, Content, Parts, ProtocolConfig, Request, Server};
+use dormouse_ports::Clock;
 use dormouse_protocol::cursor::Cursors;
-use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};
-use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
-use dormouse_tests::protocol_request;
+use dormouse_protocol::{Operation, PROTOCOL_VERSION};
+use dormouse_testkit::{ManualClock, MemoryBus, MemoryStore};
+use dormouse_tests::{any_of, full_grant, make_key, parts_in_memory, protocol_request};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
@@ -75,18 +69,6 @@ fn resolve<'a>(contract: &'a Value, value: &'a Value) -> &'a Value {
     named.unwrap_or(value)
 }
 
-/// `oneOf` is read as `anyOf`: a message is also an object.
-fn any_of(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => fields
-            .into_iter()
-            .map(|(name, value)| (if name == "oneOf" { "anyOf".to_owned() } else { name }, any_of(value)))
-            .collect(),
-        Value::Array(items) => items.into_iter().map(any_of).collect(),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
-    }
-}
-
 /// A server in memory, what it said so far, and the key of whoever asks.
 struct Walk {
     server: Server,
@@ -100,35 +82,12 @@ impl Walk {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
-        let subscriptions = Arc::new(MemorySubscriptions::default());
-        let token = KeyToken::generate([7; CHANCE]);
-        let actor = "ada".to_owned();
-        let tenant = "acme".to_owned();
-        let scopes = Scope::ALL.iter().copied().collect();
-        let now = clock.now();
-        let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
-        store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
-        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let ids = Arc::new(CountingIds::default());
-        let spawner = Arc::new(TokioSpawner);
-        let planner = Arc::new(DescriptorWakes);
-        let base_url = Some("https://agents.example.com".to_owned());
-        let app = App::new(Parts {
-            engine: RecordingEngine::new(recording, ids, spawner, planner),
-            agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).unwrap(),
-            maintenance: store.clone().into(),
-            subscriptions,
-            bus: bus.clone(),
-            callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
-            signal_key: BearerKey::new("open sesame"),
-            authorization: Authorization::None,
-            keys: Keys::new(store.clone()),
-            base_url: base_url.clone(),
-            limits: Limits::default(),
-            telemetry: None,
-        });
+        let key = make_key(&*store, 7, full_grant("ada", "acme"), clock.now()).await;
+        let parts = parts_in_memory(&store, &clock, &bus, &dormouse_app::agents());
+        let base_url = parts.base_url.clone();
+        let app = App::new(Parts { authorization: Authorization::None, ..parts });
         let wire = ProtocolConfig { base_url, ..ProtocolConfig::new(store, Cursors::new(b"secret")) };
-        Self { server: Server::new(app, wire), bus, key: token.reveal(), said: Vec::new() }
+        Self { server: Server::new(app, wire), bus, key, said: Vec::new() }
     }
 
     /// Asks for something, remembers the answer and gives it out.

@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use dormouse_api::identity::{IssuerConfig, Issuers, MOST_WAITING, PATIENCE};
-use dormouse_api::keys::{AccessPolicy, CHANCE, Grant, KeyToken};
+use dormouse_api::keys::{AccessPolicy, Grant};
 use dormouse_api::{HolderError, Keys, Proof, RateLimits};
-use dormouse_ports::{Clock, Commit, Commits, Fetch, FetchError, FetchRequest, FetchResponse, Spawner};
+use dormouse_ports::{Clock, Fetch, FetchError, FetchRequest, FetchResponse, Spawner};
 use dormouse_protocol::Scope;
 use dormouse_system::TokioSpawner;
 use dormouse_testkit::{ManualClock, MemoryStore, ScriptedAnswer, ScriptedFetch};
+use dormouse_tests::{full_grant, make_key};
 use futures::FutureExt;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
@@ -448,17 +449,8 @@ async fn who_asks_on_beyond_the_rate_is_refused_without_being_looked_up() {
     let rates = RateLimits { key: None, tenant: Some(2) };
     let keys = Keys::new(counting.clone()).under(AccessPolicy { rates, audit: None }, false);
     let header = async |number: u8, tenant: &str| {
-        let token = KeyToken::generate([number; CHANCE]);
-        let grant = Grant {
-            actor: "ada".to_owned(),
-            tenant: tenant.to_owned(),
-            workspaces: None,
-            scopes: [].into(),
-            expires_at: None,
-        };
-        let journal = Keys::creation(&token, grant, clock.now());
-        store.commit(&Commit { journal, ..Commit::new(format!("key {number}"), clock.now()) }).await.unwrap();
-        format!("Bearer {}", token.reveal())
+        let grant = Grant { scopes: [].into(), ..full_grant("ada", tenant) };
+        format!("Bearer {}", make_key(&*store, number, grant, clock.now()).await)
     };
     let (noisy, quiet) = (header(1, "noisy").await, header(2, "quiet").await);
     let asks = async |header: &str| {

@@ -21,6 +21,7 @@ use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 use dormouse_protocol::{Operation, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use dormouse_tests::any_of;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -456,18 +457,6 @@ static SCHEMAS: LazyLock<BTreeMap<&'static str, jsonschema::Validator>> = LazyLo
     });
     schemas.collect()
 });
-
-/// `oneOf` is read as `anyOf`: a message is also an object.
-fn any_of(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => fields
-            .into_iter()
-            .map(|(name, value)| (if name == "oneOf" { "anyOf".to_owned() } else { name }, any_of(value)))
-            .collect(),
-        Value::Array(items) => items.into_iter().map(any_of).collect(),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
-    }
-}
 
 fn validate(operation: Operation, answer: &CallAnswer) {
     let spec = operation.spec();

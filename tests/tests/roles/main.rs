@@ -18,8 +18,6 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_api::Keys;
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::FreshTurn;
 use dormouse_http::FollowCall;
@@ -27,8 +25,7 @@ use dormouse_local::{EmbeddedDynamoDb, ScriptedModel, StoreLocation};
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Invocations, Journal, Map,
 };
-use dormouse_protocol::Scope;
-use dormouse_tests::{HttpAnswer, open_door};
+use dormouse_tests::{HttpAnswer, full_grant, make_key, open_door};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -136,14 +133,7 @@ impl Scene {
 /// Makes a key for everything, as an operator does, and gives it.
 async fn key(store: &EmbeddedDynamoDb) -> String {
     let store = DynamoDbStateStore::new(&store.client(), "dormouse", StoreConfig::default());
-    let token = KeyToken::generate([7; CHANCE]);
-    let now = Timestamp::now();
-    let scopes = Scope::ALL.iter().copied().collect();
-    let actor = "ada".to_owned();
-    let tenant = "acme".to_owned();
-    let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
-    store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
-    token.reveal()
+    make_key(&store, 7, full_grant("ada", "acme"), Timestamp::now()).await
 }
 
 /// Text that cannot be made small.

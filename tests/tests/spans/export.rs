@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::world::{Traced, asks, compiled, line, says, schema, text};
-use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
 use dormouse_harness::{
-    DescriptorWakes, DispatchPath, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnTracer,
+    DispatchPath, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnTracer,
 };
-use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts};
+use dormouse_http::{App, Parts};
 use dormouse_otel::Telemetry;
-use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
-use dormouse_tests::map;
+use dormouse_tests::{map, parts_in_memory};
 use opentelemetry::global;
 use opentelemetry::trace::{Status, TraceContextExt, Tracer};
 use serde_json::json;
@@ -109,25 +107,9 @@ async fn a_collector_that_is_away_is_an_error_and_nothing_more() {
 
 /// The application, on memory, which sends what `telemetry` has.
 fn app(telemetry: Telemetry) -> App {
-    let store = Arc::new(MemoryStore::default());
-    let clock = Arc::new(ManualClock::default());
-    let bus = Arc::new(MemoryBus::default());
-    let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-    let ids = Arc::new(CountingIds::default());
-    App::new(Parts {
-        engine: RecordingEngine::new(recording, ids, Arc::new(TokioSpawner), Arc::new(DescriptorWakes)),
-        agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).expect("graphs"),
-        maintenance: store.clone().into(),
-        subscriptions: Arc::new(MemorySubscriptions::default()),
-        bus,
-        callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
-        signal_key: BearerKey::new("open-sesame-open-sesame"),
-        authorization: Authorization::None,
-        keys: Keys::new(store),
-        base_url: None,
-        limits: Limits::default(),
-        telemetry: Some(Arc::new(telemetry)),
-    })
+    let (store, clock, bus) = (Arc::default(), Arc::default(), Arc::default());
+    let parts = parts_in_memory(&store, &clock, &bus, &dormouse_app::agents());
+    App::new(Parts { telemetry: Some(Arc::new(telemetry)), ..parts })
 }
 
 /// A turn may need all of its time: its spans are those that somebody will look for.

@@ -6,17 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::Keys;
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_http::{Content, Request, Server, StreamServer};
 use dormouse_lambda::{Config, Function, StreamConfig, compose, compose_streams};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
-use dormouse_ports::{Clock, Commit, Commits, Records};
-use dormouse_protocol::Scope;
+use dormouse_ports::{Clock, Records};
 use dormouse_system::SystemClock;
 use dormouse_tests::sse::{Block, blocks, read_in_pieces};
-use dormouse_tests::{STORE_SECRET, open_door, protocol_request};
+use dormouse_tests::{STORE_SECRET, full_grant, make_key, open_door, protocol_request};
 use fastrand::Rng;
 use futures::StreamExt;
 use futures::future::{join, join_all};
@@ -41,21 +38,14 @@ impl Scene {
         let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&embedded.client(), TABLE).await.unwrap();
         let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
-        let token = KeyToken::generate([7; CHANCE]);
-        let actor = "ada".to_owned();
-        let tenant = "acme".to_owned();
-        let grant =
-            Grant { actor, tenant, workspaces: None, scopes: Scope::ALL.iter().copied().collect(), expires_at: None };
-        let now = SystemClock::default().now();
-        let journal = Keys::creation(&token, grant, now);
-        store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
+        let key = make_key(&*store, 7, full_grant("ada", "acme"), SystemClock::default().now()).await;
         let endpoint = open_door(&embedded).await;
         let set = variables(&endpoint);
         let given = |name: &str| set[name].as_str().map(str::to_owned);
         let config = Config::from_variables(Function::Inbound, given).unwrap();
         let inbound = compose(Function::Inbound, config, None, &dormouse_app::agents()).await.unwrap();
         let stream = compose_streams(StreamConfig::from_variables(given).unwrap());
-        Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
+        Self { inbound, stream, store, key, _embedded: embedded }
     }
 
     fn request(&self, method: &str, target: &str, body: &Value) -> Request {

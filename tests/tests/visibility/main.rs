@@ -16,22 +16,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, WebhookKeys};
+use dormouse_api::keys::Grant;
+use dormouse_api::{Receipts, RecordingEngine, RecordingStore, StreamLimits, WebhookKeys};
 use dormouse_engine::{Answer, CompiledGraph, END, Graph, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
-use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Response,
-    Server,
-};
-use dormouse_ports::{Clock, Commit, Commits, Secret, Secrets};
+use dormouse_http::{App, Content, Parts, ProtocolConfig, Response, Server};
+use dormouse_ports::{Clock, Secret, Secrets};
 use dormouse_protocol::Operation::{self, *};
-use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_receipts::KeyRing;
-use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
-use dormouse_tests::{protocol_request, while_time_passes};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, TokioSpawner};
+use dormouse_tests::{full_grant, make_key, parts_in_memory, protocol_request, while_time_passes, work_off};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -102,26 +98,12 @@ impl World {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
-        let subscriptions = Arc::new(MemorySubscriptions::default());
         let receipts = Receipts::of(&KeyRing::new([7; 32], None));
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(Some(receipts));
-        let ids = Arc::new(CountingIds::default());
-        let spawner = Arc::new(TokioSpawner);
-        let planner = Arc::new(DescriptorWakes);
-        let agents = dormouse_app::agents().graph(|_| Ok(quiet()));
+        let (ids, spawner) = (Arc::new(CountingIds::default()), Arc::new(TokioSpawner));
         let app = App::new(Parts {
-            engine: RecordingEngine::new(recording, ids, spawner, planner),
-            agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
-            maintenance: store.clone().into(),
-            subscriptions,
-            bus: bus.clone(),
-            callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
-            signal_key: BearerKey::new("open sesame"),
-            authorization: Authorization::Keys,
-            keys: Keys::new(store.clone()),
-            base_url: Some("https://agents.example.com".to_owned()),
-            limits: Limits::default(),
-            telemetry: None,
+            engine: RecordingEngine::new(recording, ids, spawner, Arc::new(DescriptorWakes)),
+            ..parts_in_memory(&store, &clock, &bus, &dormouse_app::agents().graph(|_| Ok(quiet())))
         });
         let wire = ProtocolConfig {
             streams,
@@ -136,23 +118,14 @@ impl World {
 
     /// A key of `actor`, who may do everything in `tenant`, or in some workspaces of it.
     async fn key(&self, number: u8, (actor, tenant): (&str, &str), workspaces: Option<&str>) -> String {
-        let grant = Grant {
-            actor: actor.to_owned(),
-            tenant: tenant.to_owned(),
-            workspaces: workspaces.map(|id| BTreeSet::from([WorkspaceId::from(id)])),
-            scopes: Scope::ALL.iter().copied().collect(),
-            expires_at: None,
-        };
+        let workspaces = workspaces.map(|id| BTreeSet::from([WorkspaceId::from(id)]));
+        let grant = Grant { workspaces, ..full_grant(actor, tenant) };
         self.grant(number, grant).await
     }
 
     /// The key number `number`, with what it lets its holder do.
     async fn grant(&self, number: u8, grant: Grant) -> String {
-        let token = KeyToken::generate([number; CHANCE]);
-        let now = self.clock.now();
-        let journal = Keys::creation(&token, grant, now);
-        self.store.commit(&Commit { journal, ..Commit::new(format!("key {number}"), now) }).await.unwrap();
-        token.reveal()
+        make_key(&*self.store, number, grant, self.clock.now()).await
     }
 
     /// Everything that is answered: status, headers and body, a stream to its end.
@@ -199,11 +172,7 @@ impl World {
 
     /// Does all work that was called for.
     async fn work(&self) {
-        for event in self.bus.events() {
-            if let Some(call) = dormouse_tests::called_for(event) {
-                self.server.app().harness().answer_call(&call, None).await;
-            }
-        }
+        work_off(self.server.app().harness(), &self.bus).await;
     }
 
     /// The ids of what is in the workspace `W`, and words that stand there.

@@ -10,6 +10,7 @@ mod sockets;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_api::keys::Grant;
+use dormouse_protocol::Scope;
 use dormouse_protocol::openapi::{DocumentInfo, document};
 use dormouse_protocol::operation::{Access, Paging};
 
@@ -64,11 +65,11 @@ struct Owner {
 /// Whose things are asked for, and who asks: somebody of another tenant, and of another workspace.
 async fn owners(world: &World) -> (Owner, [(&'static str, Owner); 2]) {
     // Whoever operates the deployment sees what sleeps of every tenant.
-    let scopes: BTreeSet<Scope> = Scope::ALL.iter().copied().filter(|scope| *scope != Scope::OperationsRead).collect();
     let key = async |number: u8, actor: &str, tenant: &str, workspaces: Option<&str>| {
         let workspaces = workspaces.map(|id| BTreeSet::from([WorkspaceId::from(id)]));
-        let (actor, tenant, scopes) = (actor.to_owned(), tenant.to_owned(), scopes.clone());
-        world.grant(number, Grant { actor, tenant, workspaces, scopes, expires_at: None }).await
+        let mut grant = Grant { workspaces, ..full_grant(actor, tenant) };
+        grant.scopes.remove(&Scope::OperationsRead);
+        world.grant(number, grant).await
     };
     let ada = key(11, "ada", "acme", None).await;
     let eve = key(12, "ada", "other", None).await;
