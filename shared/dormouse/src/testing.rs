@@ -189,7 +189,7 @@ impl TestBed {
     /// Begins an invocation of `graph` with the fields of `state`, and lets it run until it sleeps or has ended.
     ///
     /// # Panics
-    /// If it is refused: see [`try_start`](Self::try_start).
+    /// If it is refused: see [`try_start`](Self::try_start). If `state` is no JSON object.
     #[track_caller]
     pub fn start(&mut self, graph: &str, state: impl Serialize) -> Invocation {
         match self.try_start(graph, state) {
@@ -202,7 +202,7 @@ impl TestBed {
     /// that session have left.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If it is refused, or `state` is no JSON object.
     #[track_caller]
     pub fn start_in(&mut self, session_id: &str, graph: &str, state: impl Serialize) -> Invocation {
         match self.begin(Some(session_id), graph, state) {
@@ -270,6 +270,9 @@ impl TestBed {
     ///
     /// # Errors
     /// The reason for which the answer does not count.
+    ///
+    /// # Panics
+    /// If `answer` is no JSON object.
     #[track_caller]
     pub fn answer(&mut self, invocation: &Invocation, answer: impl Serialize) -> Result<(), Refused> {
         self.deliver(Transmission::callback(invocation.0.clone(), None, object(answer)))
@@ -279,6 +282,9 @@ impl TestBed {
     ///
     /// # Errors
     /// The reason for which the answer does not count.
+    ///
+    /// # Panics
+    /// If `answer` is no JSON object.
     #[track_caller]
     pub fn answer_as(&mut self, invocation: &Invocation, part: &str, answer: impl Serialize) -> Result<(), Refused> {
         if let Status::Asleep { waiting_for, .. } = self.status(invocation)
@@ -296,6 +302,9 @@ impl TestBed {
     ///
     /// # Errors
     /// The reason for which it does not count.
+    ///
+    /// # Panics
+    /// If `payload` is no JSON object.
     #[track_caller]
     pub fn signal(&mut self, signal_id: &str, payload: impl Serialize) -> Result<(), Refused> {
         self.deliver(Transmission::signal(signal_id, object(payload)))
@@ -369,7 +378,10 @@ impl TestBed {
         panic!("{MOST_WAKES} deadlines fell due, and there are more: does an agent wait for a time that is over?");
     }
 
-    /// Lets `days` pass.
+    /// Lets `days` of 24 hours [pass](Self::pass).
+    ///
+    /// # Panics
+    /// If the agents never come to rest.
     #[track_caller]
     pub fn pass_days(&mut self, days: u32) {
         self.pass(Duration::from_secs(u64::from(days) * 24 * 60 * 60));

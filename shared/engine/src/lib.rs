@@ -1,8 +1,8 @@
 //! The graph engine: runs graphs of async nodes over typed state, pauses them, and resumes them anywhere.
 //!
-//! It implements the OpenArmature capabilities *graph-engine*, *sessions* and *suspension* on ports alone. It imports
-//! `dormouse-ports` and must not know AWS, HTTP, any async runtime, the clock, the environment, files, the network
-//! or randomness; a clippy ban and a test keep it so.
+//! It implements the OpenArmature capabilities *graph-engine*, *pipeline-utilities*, *sessions* and *suspension* on ports
+//! alone. It imports `dormouse-ports` and `dormouse-json`, and must not know AWS, HTTP, any async runtime, the clock, the
+//! environment, files, the network or randomness; a clippy ban and a test keep it so.
 //!
 //! # Invariants
 //! - A node never sees a half-merged state: an update is checked in full before any field changes.

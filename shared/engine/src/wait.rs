@@ -192,7 +192,7 @@ impl<S, A> Wait<S, A> {
         self
     }
 
-    /// Announces these steps on the way to the end, in the order of time. There must be an end:
+    /// Announces these steps, nine at most, on the way to the end, in the order of time. There must be an end:
     /// [`or_default`](Self::or_default) or [`or_fail`](Self::or_fail).
     pub fn steps(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
         self.steps.get_or_insert_default().extend(steps);

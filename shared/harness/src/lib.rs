@@ -1,7 +1,7 @@
 //! The turn: classify the input, run or resume a graph, arrange the wake-up, and report the outcome.
 //!
 //! It implements the OpenArmature capabilities *harness* and *harness-chat* over the engine and the ports. It imports
-//! `dormouse-engine` and `dormouse-ports` and must not know AWS, HTTP or any async runtime.
+//! `dormouse-engine`, `dormouse-ports` and `dormouse-json`, and must not know AWS, HTTP or any async runtime.
 //!
 //! # Invariants
 //! - Every transmission is classified into exactly one dispatch path before anything is loaded ([`Transmission`]).
