@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_receipts::KeyRing;
 use uuid::Uuid;
 
-use crate::alone::{LockError, NAP, hold_lock, holder_of};
+use crate::locks::{LockError, NAP, hold_lock, holder_of};
 use crate::receipts::RECEIPT_RING;
 use crate::store;
 

@@ -15,7 +15,6 @@
 
 #![warn(missing_docs)]
 
-mod alone;
 mod bus;
 mod dev;
 mod dispatcher;
@@ -30,6 +29,7 @@ pub mod keys;
 mod lane;
 mod leases;
 mod listen;
+mod locks;
 mod machine;
 mod opened;
 mod patient;
@@ -53,12 +53,12 @@ mod under_way;
 mod vault;
 mod workspace_folder;
 
-pub use alone::{LockError, hold_lock, lock_of};
 pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
 pub use end::left;
 pub use folder::FolderError;
 pub use folder_objects::FolderObjects;
 pub use hosts::is_loopback;
+pub use locks::{LockError, hold_lock, lock_of};
 pub use machine::{MachineError, MachineOptions, MachineRole, serve_machine};
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key, follower_key};
 pub use program::program;

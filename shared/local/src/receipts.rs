@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
-use crate::alone::alone_with;
 use crate::folder::keep_secret;
+use crate::locks::alone_with;
 
 /// The file of a data folder with the key that signs receipts, and the public halves of those before it.
 pub const RECEIPT_RING: &str = "receipt-keys";

@@ -17,7 +17,7 @@ use dormouse_ports::{Secret, SecretError, Secrets};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
 
-use crate::alone::alone_with;
+use crate::locks::alone_with;
 
 /// The variable that names the file.
 const FILE: &str = "DORMOUSE_VAULT_FILE";
