@@ -1,8 +1,8 @@
 //! The edge of IO: records, errors and traits, and no implementation.
 //!
 //! Everything that Dormouse needs from outside (time, identity, storage, buses, timers) is a trait here, and
-//! everything that crosses such a trait is a plain record. The crate imports nothing of ours and must not know AWS,
-//! HTTP or any async runtime.
+//! everything that crosses such a trait is a plain record. The crate imports `dormouse-json` alone of ours, and must not
+//! know AWS, HTTP or any async runtime.
 //!
 //! # Ports of a host
 //! Engine, harness and graphs compile for `wasm32-unknown-unknown` and reach the outside only through these traits. A

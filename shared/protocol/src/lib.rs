@@ -1,9 +1,9 @@
 //! The Harn Agents Protocol v1 as values: resources, requests, events, errors, routes, and the OpenAPI document that
 //! describes them. All four levels (Core, Extended, Receipts, Replay) share these types.
 //!
-//! The crate imports nothing of ours and must not know storage, sockets, clocks or chance: times and random bytes are
-//! given to it, bytes go in and out. A server of the protocol reads a request with [`Operation::find`], [`request`] and
-//! [`cursor`], and answers with a resource, a [`List`], an [`sse`] block or a [`ProtocolError`].
+//! The crate imports `dormouse-json` alone of ours, and must not know storage, sockets, clocks or chance: times and random
+//! bytes are given to it, bytes go in and out. A server of the protocol reads a request with [`Operation::find`],
+//! [`request`] and [`cursor`], and answers with a resource, a [`List`], an [`sse`] block or a [`ProtocolError`].
 //!
 //! ```
 //! use dormouse_protocol::request::Body;
