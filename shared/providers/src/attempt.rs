@@ -36,6 +36,7 @@ impl Answering<'_> {
         }
         let raw = if self.sent.stream { self.pieces(answer, most).await? } else { whole_body(answer, most).await? };
         match self.wire.decode(&raw) {
+            Ok(read) if read.is_nothing() && has_error(&raw) => Err(self.reported(&raw)),
             Ok(read) => self.judge.judge(read, raw),
             // Routers that have begun to answer tell of an error of the model behind them so.
             Err(_) if has_error(&raw) => Err(self.reported(&raw)),
@@ -55,7 +56,12 @@ impl Answering<'_> {
         // What came before the first event; all of it, where the answer is no stream.
         let mut unframed = Some(Vec::new());
         while let Some(portion) = answer.body.next().await {
-            let portion = portion.map_err(|error| of_fetch(&error))?;
+            let portion = match portion {
+                Ok(portion) => portion,
+                // The answer is there, whatever becomes of its connection.
+                Err(_) if assembler.is_complete() => break,
+                Err(error) => return Err(of_fetch(&error)),
+            };
             bytes += portion.len();
             if bytes > most {
                 return Err(of_fetch(&FetchError::TooLarge(most)));
@@ -163,17 +169,25 @@ fn value_in(body: &[u8], none: &str) -> Result<Value, ModelError> {
 /// The status that an error within an answer of status 200 stands for.
 fn status_in(body: &Value) -> u16 {
     let error = body.get("error").unwrap_or(body);
-    let named = ["code", "status", "status_code"].iter().find_map(|name| error.get(*name).and_then(Value::as_u64));
+    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    let named = ["code", "status", "status_code"].iter().find_map(|name| error.get(*name).and_then(number));
     if let Some(status) = named.and_then(|status| u16::try_from(status).ok()).filter(|s| (400..600).contains(s)) {
         return status;
     }
-    match error.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "authentication_error" => 401,
-        "permission_error" => 403,
-        "not_found_error" => 404,
-        "rate_limit_error" | "rate_limit_exceeded" | "throttlingException" => 429,
-        "invalid_request_error" | "validationException" => 400,
-        _ => 500,
+    let mut names = ["type", "code"].iter().filter_map(|name| error.get(*name).and_then(Value::as_str));
+    names.find_map(status_of).unwrap_or(500)
+}
+
+/// The status of an error that is called `name`.
+fn status_of(name: &str) -> Option<u16> {
+    match name {
+        "authentication_error" => Some(401),
+        "billing_error" => Some(402),
+        "permission_error" => Some(403),
+        "not_found_error" => Some(404),
+        "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "throttlingException" => Some(429),
+        "invalid_request_error" | "invalid_prompt" | "context_length_exceeded" | "validationException" => Some(400),
+        _ => None,
     }
 }
 

@@ -26,6 +26,15 @@ pub(crate) struct ReadAnswer {
     pub(crate) usage: Usage,
 }
 
+impl ReadAnswer {
+    /// True if it ended in an error before anything came of it that somebody would pay for.
+    pub(crate) fn is_nothing(&self) -> bool {
+        let is_counted =
+            [self.usage.prompt_tokens, self.usage.completion_tokens].iter().flatten().any(|count| *count > 0);
+        self.finish == FinishReason::Error && self.blocks.is_empty() && self.calls.is_empty() && !is_counted
+    }
+}
+
 /// A call of a tool as the provider wrote it.
 #[derive(Debug)]
 pub(crate) struct Called {

@@ -80,10 +80,12 @@ impl Response {
     /// True if the provider says that it failed on the way. Else [`FinishReason::Error`] only means that its reason to stop
     /// is none that the specification knows.
     pub fn has_failed(&self) -> bool {
+        // DeepSeek's, where it has no room to go on, and that of servers that give an answer up.
+        const GIVEN_UP: [&str; 3] = ["error", "insufficient_system_resource", "abort"];
         self.finish_reason == FinishReason::Error
             && (self.raw.get("error").is_some_and(|error| !error.is_null())
                 || self.raw.get("status").and_then(Value::as_str) == Some("failed")
-                || self.stop_word() == Some("error"))
+                || self.stop_word().is_some_and(|word| GIVEN_UP.contains(&word)))
     }
 }
 

@@ -84,7 +84,8 @@ impl Chunks {
         for (name, value) in choice {
             match (name.as_str(), value) {
                 ("delta", delta) => self.delta(&delta, emit),
-                ("finish_reason", Value::Null) => {}
+                // Chunks before the last have none, or an empty one.
+                ("finish_reason", reason) if reason.is_null() || reason == "" => {}
                 ("finish_reason", reason) => self.finish_reason = Some(reason),
                 (_, value) => {
                     self.choice.insert(name, value);

@@ -3,6 +3,7 @@
 mod anthropic;
 mod bad_input;
 mod bedrock;
+mod ends;
 mod gemini;
 mod images;
 mod odd;

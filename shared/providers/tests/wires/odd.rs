@@ -312,6 +312,8 @@ async fn a_reason_to_stop_that_nobody_knows_is_told_from_a_failure() {
     for (finish, reason, has_failed) in [
         ("eos", FinishReason::Error, false),
         ("error", FinishReason::Error, true),
+        ("insufficient_system_resource", FinishReason::Error, true),
+        ("abort", FinishReason::Error, true),
         ("length", FinishReason::Length, false),
         ("model_length", FinishReason::Length, false),
     ] {

@@ -1,0 +1,99 @@
+//! How answers end that end otherwise than they should.
+
+use dormouse_ports::FetchError;
+use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category};
+use dormouse_providers::{anthropic, gemini, openai, responses};
+use dormouse_testkit::ScriptedAnswer;
+use serde_json::{Value, json};
+
+use crate::openai::completion;
+use crate::stage::{Stage, hello, with_most};
+
+fn chunk(delta: Value, finish: Value) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
+}
+
+fn streaming() -> CompletionRequest {
+    CompletionRequest { stream: true, ..with_most(hello()) }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_there_stays_where_its_connection_breaks_behind_it() {
+    let reset = || FetchError::Closed("reset".into());
+    let events = [chunk(json!({ "content": "I am" }), Value::Null), chunk(json!({}), json!("stop"))];
+    let chat = Stage::answering(ScriptedAnswer::events(&events).broken(reset()));
+    let response = chat.ask(&openai(chat.setup()), &streaming()).await.expect("an answer");
+    assert_eq!((response.message.content.as_text().as_str(), response.finish_reason), ("I am", FinishReason::Stop));
+
+    let block = json!({ "type": "text", "text": "I am" });
+    let events = [
+        json!({ "type": "message_start", "message": { "usage": { "input_tokens": 9 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 2 } }),
+    ];
+    let messages = Stage::answering(ScriptedAnswer::events(&events).broken(reset()));
+    let response = messages.ask(&anthropic(messages.streaming()), &streaming()).await.expect("an answer");
+    assert_eq!((response.message.content.as_text().as_str(), response.usage.total_tokens), ("I am", Some(11)));
+
+    let content = json!({ "parts": [{ "text": "I am" }] });
+    let events = [json!({ "candidates": [{ "content": content, "finishReason": "STOP" }] })];
+    let generate = Stage::answering(ScriptedAnswer::events(&events).broken(reset()));
+    let response = generate.ask(&gemini(generate.streaming()), &streaming()).await.expect("an answer");
+    assert_eq!(response.message.content.as_text(), "I am");
+}
+
+#[tokio::test]
+async fn an_empty_reason_to_stop_is_none() {
+    let said = |text: &str, finish: &str| chunk(json!({ "content": text }), json!(finish));
+    let stage = Stage::answering(ScriptedAnswer::events([said("I", ""), said(" am", "stop"), said("", "")]));
+    let response = stage.ask(&openai(stage.setup()), &streaming()).await.expect("an answer");
+    assert_eq!((response.message.content.as_text().as_str(), response.finish_reason), ("I am", FinishReason::Stop));
+
+    let stage = Stage::answering(ScriptedAnswer::events([said("I", "")]));
+    let refused = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("it was cut");
+    assert_eq!(refused.category, Category::Unavailable, "{refused}");
+}
+
+/// What the error is called decides whether it passes, and whether less of the conversation helps.
+#[tokio::test]
+async fn an_error_before_anything_came_is_told_as_what_it_is() {
+    let begun = chunk(json!({ "role": "assistant", "content": "" }), Value::Null);
+    let failed = |error: &Value| json!({ "status": "failed", "output": [], "error": error, "usage": null });
+    for (error, category, words) in [
+        (json!({ "code": "context_length_exceeded", "message": "Less." }), Category::InvalidRequest, "`/compact`"),
+        (json!({ "code": "400", "message": "Your context window is full." }), Category::InvalidRequest, "`/compact`"),
+        (json!({ "code": "rate_limit_exceeded", "message": "slow down" }), Category::RateLimit, "slow down"),
+        (json!({ "code": "insufficient_quota", "message": "no more" }), Category::RateLimit, "needs money"),
+        (json!({ "code": "invalid_prompt", "message": "not so" }), Category::InvalidRequest, "not so"),
+        (json!({ "code": "server_error", "message": "oops" }), Category::Unavailable, "oops"),
+        (json!({ "type": "billing_error", "message": "no more" }), Category::Authentication, "needs money"),
+    ] {
+        let event = json!({ "type": "response.failed", "response": failed(&error) });
+        let mut degraded = completion(json!({ "content": null }), "error");
+        degraded["error"] = error.clone();
+        degraded["usage"] = Value::Null;
+        for stage in [
+            Stage::answering(ScriptedAnswer::events([&begun, &json!({ "error": error })])),
+            Stage::answering(ScriptedAnswer::json(200, &degraded)),
+        ] {
+            let refused = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("nothing came");
+            assert_eq!(refused.category, category, "{error}: {refused}");
+            assert!(refused.message.contains(words), "{refused}");
+            assert_eq!(refused.too_long, words == "`/compact`", "{refused}");
+        }
+        for (stage, request) in
+            [(Stage::answering(ScriptedAnswer::events([event])), streaming()), (Stage::json(failed(&error)), hello())]
+        {
+            let refused = stage.ask(&responses(stage.setup()), &request).await.expect_err("nothing came");
+            assert_eq!(refused.category, category, "{error}: {refused}");
+            assert!(refused.message.contains(words), "{refused}");
+            assert_eq!(refused.too_long, words == "`/compact`", "{refused}");
+        }
+    }
+    // What is counted is paid, and told with what there is.
+    let mut counted = failed(&json!({ "code": "server_error", "message": "oops" }));
+    counted["usage"] = json!({ "input_tokens": 9, "output_tokens": 0, "total_tokens": 9 });
+    let stage = Stage::json(counted);
+    let response = stage.ask(&responses(stage.setup()), &hello()).await.expect("a degraded answer");
+    assert!(response.has_failed() && response.usage.prompt_tokens == Some(9), "{response:?}");
+}
