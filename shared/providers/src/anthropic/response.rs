@@ -1,3 +1,4 @@
+use dormouse_ports::Map;
 use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     for entry in entries {
         match entry.get("type").and_then(Value::as_str) {
             Some("text") => blocks.extend(text(entry)?),
-            Some("thinking") => blocks.push(thinking(entry)?),
+            Some("thinking") => blocks.extend(thinking(entry)?),
             Some("redacted_thinking") => blocks.push(Block::RedactedThinking { data: string(entry, "data")? }),
             Some("tool_use") => calls.push(tool_use(entry, finish)?),
             // Tools of the provider itself; they are in `raw`.
@@ -30,9 +31,11 @@ fn text(entry: &Value) -> Result<Option<Block>, Malformed> {
     Ok((!text.is_empty()).then(|| Block::text(text)))
 }
 
-fn thinking(entry: &Value) -> Result<Block, Malformed> {
+/// A thought; `None` of one that has neither words nor a signature, which could not stand in a conversation.
+fn thinking(entry: &Value) -> Result<Option<Block>, Malformed> {
     let signature = entry.get("signature").and_then(Value::as_str).filter(|signature| !signature.is_empty());
-    Ok(Block::Thinking { text: string(entry, "thinking")?, signature: signature.map(str::to_owned) })
+    let (text, signature) = (string(entry, "thinking")?, signature.map(str::to_owned));
+    Ok((!text.is_empty() || signature.is_some()).then_some(Block::Thinking { text, signature }))
 }
 
 fn tool_use(entry: &Value, finish: FinishReason) -> Result<Called, Malformed> {
@@ -45,6 +48,7 @@ fn tool_use(entry: &Value, finish: FinishReason) -> Result<Called, Malformed> {
         name: text("name")?,
         arguments: match entry.get("input") {
             Some(Value::Object(input)) => Ok(input.clone()),
+            None | Some(Value::Null) if finish != FinishReason::Error => Ok(Map::new()),
             _ => Err("they are no JSON object".to_owned()),
         },
         signature: None,

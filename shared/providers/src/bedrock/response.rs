@@ -13,7 +13,7 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let mut calls = Vec::new();
     for entry in entries {
         blocks.extend(block(entry));
-        if let Some(call) = entry.get("toolUse") {
+        if let Some(call) = entry.get("toolUse").filter(|call| !call.is_null()) {
             calls.push(called(call, finish)?);
         }
     }
@@ -26,8 +26,10 @@ fn block(entry: &Value) -> Option<Block> {
         return (!text.is_empty()).then(|| Block::text(text));
     }
     if let Some(reasoning) = text("/reasoningContent/reasoningText/text") {
-        let signature = text("/reasoningContent/reasoningText/signature").map(str::to_owned);
-        return Some(Block::Thinking { text: reasoning.to_owned(), signature });
+        let signature = text("/reasoningContent/reasoningText/signature").filter(|signature| !signature.is_empty());
+        let (text, signature) = (reasoning.to_owned(), signature.map(str::to_owned));
+        // One that has neither words nor a signature could not stand in a conversation.
+        return (!text.is_empty() || signature.is_some()).then_some(Block::Thinking { text, signature });
     }
     text("/reasoningContent/redactedContent").map(|data| Block::RedactedThinking { data: data.to_owned() })
 }

@@ -12,24 +12,24 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let Some(candidate) = candidates.and_then(|all| all.first()).filter(|first| first.is_object()) else {
         // The question itself was blocked.
         return match body.pointer("/promptFeedback/blockReason") {
-            Some(_) => {
+            Some(reason) if !reason.is_null() => {
                 Ok(ReadAnswer { blocks: Vec::new(), calls: Vec::new(), finish: FinishReason::ContentFilter, usage })
             }
-            None => Err(Malformed::new("there are no `candidates`")),
+            Some(_) | None => Err(Malformed::new("there are no `candidates`")),
         };
     };
     let parts = match candidate.pointer("/content/parts") {
-        None => &[],
+        None | Some(Value::Null) => &[],
         Some(Value::Array(parts)) => parts.as_slice(),
         Some(_) => return Err(Malformed::new("`content.parts` is no list")),
     };
     let blocks = parts.iter().filter_map(block).collect();
-    let has_call = parts.iter().any(|part| part.get("functionCall").is_some());
+    let call = |part: &Value| part.get("functionCall").filter(|call| !call.is_null()).map(|call| called(call, part));
+    let calls: Vec<Called> = parts.iter().filter_map(call).collect();
     let finish = match candidate.get("finishReason").and_then(Value::as_str) {
-        _ if has_call => FinishReason::ToolCalls,
+        _ if !calls.is_empty() => FinishReason::ToolCalls,
         word => word.map_or(FinishReason::Error, FinishReason::of_gemini),
     };
-    let calls = parts.iter().filter_map(|part| Some(called(part.get("functionCall")?, part))).collect();
     Ok(ReadAnswer { blocks, calls, finish, usage })
 }
 

@@ -20,11 +20,13 @@ impl Assembler for GeminiChunks {
         let Value::Object(answer) = data else {
             return Err(StreamFault::Malformed(Malformed::new("a piece is no object")));
         };
-        if answer.contains_key("error") {
+        if answer.get("error").is_some_and(|error| !error.is_null()) {
             return Err(StreamFault::Reported(Value::Object(answer)));
         }
         for (name, value) in answer {
             match (name.as_str(), value) {
+                // It says nothing, as one that is missing.
+                (_, Value::Null) => {}
                 ("candidates", Value::Array(candidates)) => {
                     candidates.into_iter().take(1).for_each(|candidate| self.candidate(candidate, emit));
                 }
@@ -58,15 +60,15 @@ impl Assembler for GeminiChunks {
     }
 
     fn is_complete(&self) -> bool {
-        self.candidate.contains_key("finishReason")
-            || self.root.get("promptFeedback").is_some_and(|feedback| feedback.get("blockReason").is_some())
+        let is_blocked = |feedback: &Value| feedback.get("blockReason").is_some_and(|reason| !reason.is_null());
+        self.candidate.contains_key("finishReason") || self.root.get("promptFeedback").is_some_and(is_blocked)
     }
 }
 
 impl GeminiChunks {
     fn candidate(&mut self, candidate: Value, emit: &mut Emit<'_>) {
         let Value::Object(candidate) = candidate else { return };
-        for (name, mut value) in candidate {
+        for (name, mut value) in candidate.into_iter().filter(|(_, value)| !value.is_null()) {
             if name != "content" {
                 self.candidate.insert(name, value);
                 continue;
@@ -86,7 +88,7 @@ impl GeminiChunks {
             if let Some(last) =
                 self.parts.last_mut().filter(|last| is_open(last) && is_thought(last) == is_thought(&part))
             {
-                extend(last, text, part.get("thoughtSignature"));
+                extend(last, text, signature(&part));
                 return;
             }
         }
@@ -96,7 +98,11 @@ impl GeminiChunks {
 
 /// True for a text that may go on: a signature ends its part.
 fn is_open(part: &Value) -> bool {
-    part.get("text").is_some() && part.get("thoughtSignature").is_none()
+    part.get("text").is_some_and(Value::is_string) && signature(part).is_none()
+}
+
+fn signature(part: &Value) -> Option<&Value> {
+    part.get("thoughtSignature").filter(|signature| !signature.is_null())
 }
 
 fn extend(part: &mut Value, text: &str, signature: Option<&Value>) {

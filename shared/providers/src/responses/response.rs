@@ -33,7 +33,7 @@ pub(crate) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
 }
 
 fn text(part: &Value) -> Option<Block> {
-    let text = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str)?;
+    let text = ["text", "refusal"].iter().find_map(|name| part.get(*name).and_then(Value::as_str))?;
     (!text.is_empty()).then(|| Block::text(text))
 }
 
@@ -68,7 +68,11 @@ fn called(item: &Value, before: usize) -> Result<Called, Malformed> {
     Ok(Called {
         id: item.get("call_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
         name: text("name")?.to_owned(),
-        arguments: arguments(text("arguments")?),
+        arguments: match item.get("arguments") {
+            Some(Value::Object(arguments)) => Ok(arguments.clone()),
+            Some(Value::Null) => Ok(dormouse_ports::Map::new()),
+            _ => arguments(text("arguments")?),
+        },
         signature: Some(before.to_string()),
     })
 }

@@ -6,6 +6,7 @@ mod bedrock;
 mod ends;
 mod gemini;
 mod images;
+mod nulls;
 mod odd;
 mod openai;
 mod refused;
