@@ -206,9 +206,9 @@ pub(crate) async fn refused(wire: &dyn Wire, clock: &dyn Clock, has_images: bool
 }
 
 fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {
-    let in_millis = answer.header("retry-after-ms").and_then(|value| value.trim().parse::<u64>().ok());
+    let in_millis = answer.header("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
     in_millis
-        .map(Duration::from_millis)
+        .and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok())
         .or_else(|| answer.header("retry-after").and_then(|value| retry_after(value, clock.now())))
 }
 

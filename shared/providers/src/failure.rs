@@ -69,9 +69,10 @@ pub(crate) fn of_answer(
     let may_be_length =
         matches!(refusal.category, ModelErrorCategory::InvalidRequest | ModelErrorCategory::Unavailable);
     let has_code_of_length = || OF_LENGTH.iter().any(|code| has_code(answer.body, code));
-    let too_long = may_be_length && (is_too_long(&words) || has_code_of_length());
+    let too_long = may_be_length && (status == 413 || is_too_long(&words) || has_code_of_length());
     let category = if too_long { ModelErrorCategory::InvalidRequest } else { refusal.category };
-    let advice = match is_used_up(answer.body) {
+    let is_used_up = status == 402 || has_code(answer.body, "insufficient_quota");
+    let advice = match is_used_up {
         true => USED_UP,
         false if too_long => TOO_LONG,
         false => advice(category, status),
@@ -82,17 +83,12 @@ pub(crate) fn of_answer(
     error.retry_after = retry_after;
     // Waiting does not help, and less of the conversation does.
     error.too_long = too_long || is_over_limit(status, &words);
-    if is_used_up(answer.body) || is_over_limit(status, &words) {
+    if is_used_up || is_over_limit(status, &words) {
         error.may_pass = Some(false);
     } else if ModelError::tells_of_miscall(answer.body) {
         error.may_pass = Some(true);
     }
     error
-}
-
-/// True for OpenAI's word for money that is used up, which has the status of a rate.
-fn is_used_up(body: &Value) -> bool {
-    has_code(body, "insufficient_quota")
 }
 
 /// True if the error in `body` is called `code`.
@@ -108,7 +104,7 @@ fn is_over_limit(status: u16, words: &str) -> bool {
 
 /// True if `words` complain about the length of a conversation.
 fn is_too_long(words: &str) -> bool {
-    const SIGNS: [&str; 13] = [
+    const SIGNS: [&str; 15] = [
         "context length",
         "context window",
         "context size",
@@ -124,6 +120,9 @@ fn is_too_long(words: &str) -> bool {
         "range of input length",
         "prompt exceeds max length",
         "`inputs` tokens + `max_new_tokens`",
+        // Those of models of Amazon.
+        "input tokens exceeded",
+        "too many input tokens",
     ];
     let words = words.to_ascii_lowercase();
     SIGNS.iter().any(|sign| words.contains(sign))
@@ -159,7 +158,8 @@ pub(crate) fn by_status(status: u16) -> ModelErrorCategory {
     match status {
         401..=403 => ModelErrorCategory::Authentication,
         429 => ModelErrorCategory::RateLimit,
-        408 | 409 | 500.. => ModelErrorCategory::Unavailable,
+        // The last but one is Google's, for a request that it gave up itself.
+        408 | 409 | 425 | 499 | 500.. => ModelErrorCategory::Unavailable,
         _ => ModelErrorCategory::InvalidRequest,
     }
 }

@@ -20,6 +20,7 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
     let error = |message: &str, code: &str| json!({ "error": { "message": message, "code": code } });
     for (status, body, category, words) in [
         (401, error("Incorrect API key provided", "invalid_api_key"), Category::Authentication, "check the key"),
+        (402, error("Insufficient Balance", ""), Category::Authentication, "needs money"),
         (403, error("no access", ""), Category::Authentication, "no access"),
         (404, error("The model `m-1` does not exist", "model_not_found"), Category::InvalidModel, "name of the model"),
         (404, json!("not found"), Category::InvalidRequest, "check the base URL"),
@@ -39,6 +40,9 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
             "`/compact`",
         ),
         (413, error("It exceeds the maximum size", "request_too_large"), Category::InvalidRequest, "`/compact`"),
+        (413, json!("<html>Request Entity Too Large</html>"), Category::InvalidRequest, "`/compact`"),
+        (400, error("Input Tokens Exceeded: Number of input tokens", ""), Category::InvalidRequest, "`/compact`"),
+        (400, error("Too many input tokens. Max input tokens: 8192", ""), Category::InvalidRequest, "`/compact`"),
         (429, error("Request too large for m-1: Limit 30000", ""), Category::RateLimit, "Request too large"),
         (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
         (498, error("no capacity", "capacity_exceeded"), Category::Unavailable, "no capacity"),
@@ -51,6 +55,8 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (503, error("The model is being loaded", ""), Category::ModelNotLoaded, "being loaded"),
         (503, error("overloaded", ""), Category::Unavailable, "overloaded"),
         (408, Value::Null, Category::Unavailable, "408"),
+        (425, Value::Null, Category::Unavailable, "425"),
+        (499, error("The operation was cancelled.", ""), Category::Unavailable, "cancelled"),
         (418, Value::Null, Category::InvalidRequest, "418"),
     ] {
         let stage = Stage::answering(ScriptedAnswer::json(status, &body));
@@ -123,6 +129,8 @@ async fn the_time_to_wait_is_exposed_in_whichever_way_it_is_told() {
         ("retry-after", "7", Some(Duration::from_secs(7))),
         ("retry-after", "Fri, 15 Jan 2027 08:00:30 GMT", Some(Duration::from_secs(30))),
         ("retry-after-ms", "1500", Some(Duration::from_millis(1500))),
+        ("retry-after-ms", "1500.5", Some(Duration::from_micros(1_500_500))),
+        ("retry-after-ms", "-1", None),
         ("retry-after", "later", None),
         ("x-other", "7", None),
     ] {
