@@ -220,7 +220,7 @@ pub struct RunUsage {
 impl RunUsage {
     /// All tokens.
     pub fn tokens(&self) -> u64 {
-        self.prompt_tokens + self.completion_tokens
+        self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
     /// The same and one call more.
@@ -239,8 +239,8 @@ impl RunUsage {
     #[must_use]
     pub(crate) fn with(self, more: Self) -> Self {
         Self {
-            prompt_tokens: self.prompt_tokens + more.prompt_tokens,
-            completion_tokens: self.completion_tokens + more.completion_tokens,
+            prompt_tokens: self.prompt_tokens.saturating_add(more.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_add(more.completion_tokens),
             cost: self.cost + more.cost,
             active_ms: self.active_ms + more.active_ms,
             ..self

@@ -90,3 +90,16 @@ pub(super) fn length_of(message: &Value, image: u64) -> u64 {
 pub(super) fn length(value: &impl Serialize) -> u64 {
     dormouse_json::length(value).map_or(0, |length| u64::try_from(length).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::RunUsage;
+    use super::*;
+
+    #[test]
+    fn what_a_provider_counts_without_end_uses_up_every_budget() {
+        let endless = Usage { prompt_tokens: Some(u64::MAX), completion_tokens: Some(u64::MAX), ..Usage::default() };
+        let once = RunUsage::default().and(endless, 0.0, 0);
+        assert_eq!((once.tokens(), once.and(endless, 0.0, 0).tokens()), (u64::MAX, u64::MAX));
+    }
+}

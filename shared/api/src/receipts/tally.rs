@@ -72,8 +72,8 @@ impl ModelUse {
     /// Adds the usage that an entry tells of.
     fn add(&mut self, payload: &Map) {
         let tokens = |field| payload.get("usage").and_then(|usage| usage.get(field)?.as_u64()).unwrap_or_default();
-        self.input_tokens += tokens("prompt_tokens");
-        self.output_tokens += tokens("completion_tokens");
+        self.input_tokens = self.input_tokens.saturating_add(tokens("prompt_tokens"));
+        self.output_tokens = self.output_tokens.saturating_add(tokens("completion_tokens"));
         self.cost += payload.get("cost").and_then(Value::as_f64).unwrap_or_default();
     }
 }
