@@ -161,7 +161,8 @@ fn amounts_of(entries: &[JournalEntry]) -> BTreeMap<String, i64> {
     let mut amounts = BTreeMap::new();
     let mut count = |name: &str, amount: i64| {
         if amount > 0 {
-            *amounts.entry(name.to_owned()).or_default() += amount;
+            let sum: &mut i64 = amounts.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(amount);
         }
     };
     for entry in entries {
@@ -179,11 +180,12 @@ fn amounts_of(entries: &[JournalEntry]) -> BTreeMap<String, i64> {
     amounts
 }
 
+/// Tokens of a call, as its provider told them, and no more than [`UNLIMITED`]: sums of those still fit.
 fn tokens_of(payload: &dormouse_ports::Map) -> i64 {
-    let field = |name: &str| payload.get("usage")?.get(name)?.as_i64();
-    let each = ["prompt_tokens", "completion_tokens"].map(|name| field(name).unwrap_or_default().max(0));
-    let sum = each.iter().fold(0_i64, |sum, more| sum.saturating_add(*more));
-    field("total_tokens").unwrap_or_default().max(sum)
+    let field = |name: &str| payload.get("usage")?.get(name)?.as_u64();
+    let each = ["prompt_tokens", "completion_tokens"].map(|name| field(name).unwrap_or_default());
+    let sum = each.into_iter().fold(0, u64::saturating_add);
+    i64::try_from(field("total_tokens").unwrap_or_default().max(sum)).unwrap_or(UNLIMITED).min(UNLIMITED)
 }
 
 /// Millionths of the currency of the models' prices, rounded up.
@@ -191,4 +193,28 @@ fn micros_of(payload: &dormouse_ports::Map) -> i64 {
     let cost = payload.get("cost").and_then(Value::as_f64).unwrap_or_default();
     let micros = (cost * 1_000_000.0).ceil().clamp(0.0, 1e15);
     format!("{micros:.0}").parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::EntryKind;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tokens_without_end_are_more_than_any_limit_and_no_sum_of_them_begins_again() {
+        let answers = [
+            (json!({ "prompt_tokens": u64::MAX, "completion_tokens": 1 }), UNLIMITED),
+            (json!({ "prompt_tokens": i64::MAX, "completion_tokens": i64::MAX }), UNLIMITED),
+            (json!({ "prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 14 }), 14),
+            (json!({ "prompt_tokens": -9, "completion_tokens": 3 }), 3),
+        ];
+        for (usage, taken) in answers {
+            let entry = JournalEntry::new(EntryKind::SpanCompleted).with("gen_ai.operation.name", "chat");
+            let entry = entry.with("usage", usage);
+            assert_eq!(amounts_of(std::slice::from_ref(&entry)).get(TOKENS), Some(&taken));
+            assert!(amounts_of(&vec![entry; 9])[TOKENS] >= taken);
+        }
+    }
 }

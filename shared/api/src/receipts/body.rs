@@ -123,7 +123,7 @@ fn lifecycle(
 
 fn consumed(tally: &TaskTally, (began, ended): (Timestamp, Timestamp)) -> Value {
     let time = u64::try_from(ended.duration_since(began).as_millis()).unwrap_or_default();
-    let sum = |of: fn(&ModelUse) -> u64| tally.models.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&ModelUse) -> u64| tally.models.iter().map(of).fold(0, u64::saturating_add);
     json!({
         "usd": money(&tally.models),
         "input_tokens": sum(|used| used.input_tokens),
