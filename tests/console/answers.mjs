@@ -183,6 +183,39 @@ export async function answers(shipped) {
     equal(await page.getByLabel("Message").inputValue(), "half of a message", "what was begun to be written");
   });
 
+  await check("a message that has arrived unheard is sent under its name whatever else is answered, and after another view", async (tab) => {
+    const mine = await session(server, (await server.get("/v1/personas")).data[0].id);
+    const page = await tab({ server, expects: [0, 429] });
+    await page.open(`/console/session/${mine}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    let came = 0;
+    await page.route("**/v1/sessions/*/tasks", async (route) => {
+      if (route.request().method() !== "POST") { await route.continue(); return; }
+      came += 1;
+      if (came === 1) { await route.fetch(); await route.abort("connectionreset"); }
+      else if (came === 2) await route.fulfill({ status: 429, json: { error: { code: "too_many_requests", message: "Too many requests of this key" } } });
+      else await route.continue();
+    });
+    const box = page.getByLabel("Message");
+    await box.fill("Hello, unheard");
+    await page.button("Send").click();
+    await page.sees("Too many requests");
+    await page.sees("You said: Hello, unheard");
+    await box.pressSequentially("!");
+    await box.press("Backspace");
+    await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Catalog" }).click();
+    await page.getByRole("heading", { name: "Agents", exact: true }).waitFor();
+    await page.goBack();
+    await page.sees("You said: Hello, unheard");
+    equal(await box.inputValue(), "Hello, unheard", "what is written there again");
+    await page.button("Send").click();
+    await until("it is taken", async () => came === 3 && await box.inputValue() === "" && await page.button("Send").isVisible());
+    equal((await server.get(`/v1/sessions/${mine}/tasks`)).data.length, 1, "runs");
+    await box.fill("Hello, unheard");
+    await page.keyboard.press("Enter");
+    await until("the same words are said once more", async () => (await server.get(`/v1/sessions/${mine}/tasks`)).data.length === 2);
+  });
+
   await check("an answer that is cut in its midst counts as none: the same is sent again under the same name", async (tab) => {
     const page = await tab({ server });
     await page.open("/console/inbox");

@@ -161,8 +161,10 @@ export function sessionView(app, id) {
   // What was begun to be written stays for who comes back from another view.
   const drafts = app.drafts ??= new Map();
   const input = h("textarea", { id: "say", rows: "2", placeholder: "Say something to the agent…", "aria-label": "Message", value: drafts.get(id) ?? "" });
-  let unsure = null; let isSending = false; let isNext = false;
-  input.addEventListener("input", () => { drafts.set(id, input.value); unsure = null; });
+  // A message of which nobody knows yet whether it has arrived, and its name, by session; who deletes it drops it.
+  const unsure = app.unsure ??= new Map();
+  let isSending = false; let isNext = false;
+  input.addEventListener("input", () => { drafts.set(id, input.value); if (!input.value && !isSending) unsure.delete(id); });
   const button = h("button", { type: "submit", class: "primary" }, "Send");
   const form = h("form", { class: "say", onsubmit: (event) => { event.preventDefault(); speak(); } }, input, button);
   input.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); if (!event.repeat) speak(); } });
@@ -295,16 +297,18 @@ export function sessionView(app, id) {
     if (isSending) { isNext = true; return; }
     isSending = true;
     button.textContent = "Sending…";
-    // It may have arrived although no answer came back: the same words are sent again under the same name, and count once.
-    const name = unsure?.text === text ? unsure.name : chance();
-    unsure = null;
+    // It may have arrived although no answer came back, whatever a later attempt was answered: the same words are sent again under
+    // the same name, and count once.
+    const before = unsure.get(id);
+    const name = before?.text === text ? before.name : chance();
+    unsure.set(id, { text, name });
     input.value = "";
     try {
       await app.client.post(`/v1/sessions/${at(id)}/tasks`, { input: { role: "user", parts: [{ type: "text", text }] } }, name);
+      if (unsure.get(id)?.name === name) unsure.delete(id);
       drafts.set(id, input.value);
       load();
     } catch (error) {
-      if (error.status === 0 || error.status >= 500) unsure = { text, name };
       input.value = input.value ? `${text}\n${input.value}` : text;
       drafts.set(id, input.value);
       isNext = false;
