@@ -106,10 +106,35 @@ await check("a token that ends is followed by the next, and one that lasts no mo
   await page.reload();
   await page.live();
   equal(corp.exchanged.length, 3, "one more token is got, however many ask for it");
+  // An issuer that is away for a while signs nobody out.
+  await end();
+  corp.isAway = true;
+  page.expects.push(503);
+  await page.reload();
+  await page.sees("refused: 503");
+  await page.locator(".state:not(.live)").waitFor();
+  corp.isAway = false;
+  await page.live();
+  equal(corp.exchanged.length, 4, "one more token is got");
   await end();
   corp.isOver = true;
   await page.reload();
   await page.sees("This key is not accepted");
+});
+
+await check("a token that lasts for months is not renewed again and again", async (tab) => {
+  const corp = await issuer();
+  const server = await dormouseWith({ DORMOUSE_ISSUERS: corp.described });
+  const page = await tab({ server, key: null, also: [corp.base] });
+  // No timer of a browser is as long.
+  corp.lasts = 90 * 86400;
+  await page.open("/console/inbox");
+  await page.button("Sign in with corp").click();
+  await page.live();
+  await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Sessions" }).click();
+  await page.sees("No session yet");
+  await rest(500);
+  equal(corp.exchanged.length, 1, "tokens");
 });
 
 await check("empty views teach", async (tab) => {

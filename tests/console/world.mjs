@@ -93,7 +93,7 @@ async function listening(answer) {
 /** An issuer of tokens (OpenID Connect) that signs in whoever comes, for pages of every origin; `said` is what it was asked. */
 export async function issuer() {
   const { publicKey, privateKey } = generateKeyPairSync("ed25519");
-  const said = { codes: new Map(), exchanged: [], refuses: false, isOver: false, scope: null, lasts: 3600 };
+  const said = { codes: new Map(), exchanged: [], refuses: false, isOver: false, isAway: false, scope: null, lasts: 3600 };
   const base64 = (value) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value)).toString("base64url");
   let base = "";
   const token = (scope) => {
@@ -123,6 +123,7 @@ export async function issuer() {
       let body = "";
       request.on("data", (piece) => { body += piece; });
       request.on("end", () => {
+        if (said.isAway) { json(503, {}); return; }
         const given = Object.fromEntries(new URLSearchParams(body));
         const asked = said.codes.get(given.code);
         const renews = given.grant_type === "refresh_token" && given.refresh_token === "again" && !said.isOver;

@@ -70,7 +70,7 @@ export class Client {
     this.offers = {};
   }
 
-  /** Whether there is another key by now than `key`, which was refused. */
+  /** Whether there is another key by now than `key`, which was refused. Fails while nobody can tell. */
   async another(key) { return this.key !== key || Boolean(await this.renew?.()); }
 
   async ask(method, path, options = {}) {

@@ -4,6 +4,8 @@ import { Refusal, send } from "./api.js";
 
 const BEGUN = "dormouse-sign-in";
 const RENEWAL = "dormouse-renewal";
+/** Milliseconds of the longest timer of a browser: a longer one ends at once. */
+const LONGEST = 2 ** 31 - 1;
 const store = {
   get(name) { try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; } },
   set(name, value) { try { value ? sessionStorage.setItem(name, JSON.stringify(value)) : sessionStorage.removeItem(name); } catch { /* not kept */ } },
@@ -55,7 +57,7 @@ export async function begin(issuer) {
 function kept(issuer, answer) {
   const token = answer.access_token;
   if (typeof token !== "string" || String(answer.token_type).toLowerCase() !== "bearer") throw new Refusal(401, "", `The issuer “${issuer.name}” gave no token.`);
-  store.set(RENEWAL, answer.refresh_token ? { issuer, refresh: answer.refresh_token, at: Date.now() + 1000 * Math.max(20, (answer.expires_in ?? 300) - 60) } : null);
+  store.set(RENEWAL, answer.refresh_token ? { issuer, refresh: answer.refresh_token, at: Date.now() + 1000 * Math.max(20, (Number(answer.expires_in) || 300) - 60) } : null);
   return token;
 }
 
@@ -76,7 +78,7 @@ export async function finish() {
 
 /**
  * Gets the next token in time, as long as the issuer gives one, and `now`, which tells whether there is one: a computer that was
- * asleep has missed the time. `take(token)` is given each.
+ * asleep has missed the time. `now` fails while the issuer cannot tell. `take(token)` is given each.
  */
 export function renewing(take) {
   let timer = null; let under = null; let isOver = false;
@@ -89,8 +91,11 @@ export function renewing(take) {
       take(kept(issuer, { refresh_token: refresh, ...answer }));
       return true;
     } catch (error) {
-      // Refused: the token lasts until its end, and then the server says so. Away: tried again.
-      if (!isOver) store.set(RENEWAL, error.status === 0 ? { ...renewal, at: Date.now() + 15000 } : null);
+      if (isOver) return false;
+      // Refused: the token lasts until its end, and then the server says so. Away, busy, or cut in its answer: tried again.
+      const passes = [0, 200, 429].includes(error.status) || error.status >= 500;
+      store.set(RENEWAL, passes ? { ...renewal, at: Date.now() + 15000 } : null);
+      if (passes) throw error;
       return false;
     }
   };
@@ -102,7 +107,7 @@ export function renewing(take) {
   const later = () => {
     clearTimeout(timer);
     const renewal = store.get(RENEWAL);
-    if (renewal && !isOver) timer = setTimeout(now, Math.max(0, renewal.at - Date.now()));
+    if (renewal && !isOver) timer = setTimeout(() => now().catch(() => { /* later again */ }), Math.min(LONGEST, Math.max(0, renewal.at - Date.now())));
   };
   later();
   return { now, end() { isOver = true; clearTimeout(timer); } };

@@ -77,7 +77,8 @@ export class Live {
         if (!document.hidden) await this.once();
       } catch (error) {
         if (this.ended) return;
-        if (error.status === 403 || (error.status === 401 && !await this.client.another(key))) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
+        // Where nobody can tell whether there is another key, it is tried again.
+        if (error.status === 403 || (error.status === 401 && !await this.client.another(key).catch(() => true))) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
         if (!document.hidden || !this.begun) this.fails += 1;
       }
       if (this.ended) return;
