@@ -80,6 +80,26 @@ export async function states(shipped) {
     equal(await talk.getByRole("log").getAttribute("aria-relevant"), "additions", "what is read out of a conversation");
   });
 
+  await check("who writes elsewhere while an answer is on its way goes on to write there", async (tab) => {
+    const asked = [await expense(shipped, "a slow answer"), await expense(shipped, "an answer that fails")];
+    const page = await tab({ server: shipped, expects: [500] });
+    let held = null;
+    await page.route("**/answer", (route) => { held = route; });
+    for (const [{ invocation_id: id }, fails] of asked.map((one, at) => [one, at === 1])) {
+      await page.open(`/console/inbox/${id}`);
+      await page.button("Approve").click();
+      await until("it is on its way", () => held);
+      const search = page.getByLabel("Find in requests");
+      await search.pressSequentially("an");
+      if (fails) await held.fulfill({ status: 500, json: { error: { code: "internal", message: "The store is away." } } });
+      else await held.continue();
+      held = null;
+      await page.locator(fails ? ".outcome.bad" : ".outcome.good").waitFor();
+      await page.keyboard.type(" answer");
+      equal(await search.inputValue(), "an answer", "what is written");
+    }
+  });
+
   await check("a reason that is being written stays when somebody else has answered", async (tab) => {
     const server = shipped;
     const { invocation_id: id, callback_urls: ways } = await server.post("/graphs/purchase/turns", { state: { item: "a drill", amount_cents: 120000 } });

@@ -1,6 +1,6 @@
 // What a pause asks, and the way to answer it: for people with a key and for those with a link alike.
 
-import { beginning, brief, folded, h, put, say, told, tree } from "./dom.js";
+import { beginning, brief, folded, h, lead, put, say, told, tree } from "./dom.js";
 import { isPlain, read as parsed, write } from "./json.js";
 import { size, stamp, time } from "./words.js";
 
@@ -132,7 +132,7 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
       put(line, `${error.title ?? "That did not work"}. `, told(error.message, { limit: 400 }), error.decided && [" What counts: ", tree(error.decided)]);
       state.busy = false;
       for (const other of buttons) other.disabled = false;
-      button?.focus();
+      lead(form, button);
       // What stands there by then takes the place of these words.
       if (after && [404, 409, 410].includes(error.status)) { say(`${error.title}. ${error.message}`, true); after(false); }
     }

@@ -110,6 +110,12 @@ export function redraw(parent, what, make) {
   if (held !== null) [...parent.querySelectorAll(FOCUSED)].find((one) => called(one) === held)?.focus({ preventScroll: true });
 }
 
+/** Gives `one` the focus, unless somebody has gone away from `place` meanwhile. */
+export function lead(place, one) {
+  const stood = document.activeElement;
+  if (!stood || stood.contains(place) || place.contains(stood)) one?.focus();
+}
+
 /** How to see more of a text of which `shown` characters are there. */
 export const howMuch = (shown, all) => (all < 10000 ? `Show more (${shown} of ${all} characters)` : `Show more (${(shown / 1000).toFixed(0)} of ${(all / 1000).toFixed(0)} thousand characters)`);
 

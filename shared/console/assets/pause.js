@@ -1,6 +1,6 @@
 // One pause: what is asked, until when, the answer. With a key, or by the token of its link.
 
-import { brief, h, put, say, told, trouble, tree, waiting, folded } from "./dom.js";
+import { brief, h, lead, put, say, told, trouble, tree, waiting, folded } from "./dom.js";
 import { isTask, send, at } from "./api.js";
 import { answerForm, doubtWords, ladder, outcomeWords, parts, question } from "./answer.js";
 import { graphPicture } from "./pictures.js";
@@ -106,10 +106,10 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
       following ? h("a", { class: "button primary", href: following.href, "data-key": "n" }, `Next: ${following.left} to go`)
         // Where the run is what is looked at already, it is shown as it is by now.
         : !rest && (location.pathname === run ? h("button", { type: "button", onclick: again }, "Watch it go on") : h("a", { class: "button", href: run }, "Watch it go on")));
-    after.querySelector("a,button")?.focus();
+    lead(node, after.querySelector("a,button"));
   };
   /** Lets who has pressed a button that is gone go on at the title. */
-  const arrived = () => { const title = node.querySelector("h1"); title?.setAttribute("tabindex", "-1"); title?.focus(); };
+  const arrived = () => { const title = node.querySelector("h1"); title?.setAttribute("tabindex", "-1"); lead(node, title); };
   const cancel = async (pause) => {
     const reason = await confirmed("Cancel this run?", "It ends for good. What it has done so far stays done.", "Cancel the run");
     if (reason === null) return;
