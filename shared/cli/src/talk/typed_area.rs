@@ -66,8 +66,9 @@ struct ShownArea {
     /// The cursor, in bytes of the text.
     cursor: usize,
     size: TerminalSize,
-    /// Its rows as far as the cursor, and the letter on which that is.
-    rows: Vec<String>,
+    /// Its rows above that with the cursor. A terminal that became narrower has broken them anew, or has cut them: as far above the
+    /// cursor is nothing else in either.
+    above: usize,
     /// True if it stands beneath a line that is not at its end.
     beneath: bool,
 }
@@ -186,7 +187,7 @@ impl TypedArea {
 
     /// The last row of what is shown above, if that is in the midst of its `line`, and goes on there.
     pub(super) fn last_row(&self, line: &str, columns: usize) -> Option<String> {
-        self.shown.as_ref().filter(|shown| shown.beneath).map(|_| broken(line, columns).1.to_owned())
+        self.shown.as_ref().filter(|shown| shown.beneath).map(|_| broken(line, columns).to_owned())
     }
 
     /// What a terminal of that `size` is sent so that `said` is shown above the area, and the area as it is now beneath it.
@@ -208,7 +209,7 @@ impl TypedArea {
         let mut beneath = false;
         if let Some(shown) = self.shown.take() {
             frame.push('\r');
-            up(shown.rows_above(size.columns), &mut frame);
+            up(shown.above, &mut frame);
             beneath = stays && shown.beneath;
             if !stays {
                 frame.push_str("\x1b[J");
@@ -224,8 +225,8 @@ impl TypedArea {
                 frame.push_str("\r\n");
                 beneath = true;
             }
-            let rows = show(&text, cursor, size, &mut frame);
-            self.shown = Some(ShownArea { text, cursor, size, rows, beneath });
+            let above = show(&text, cursor, size, &mut frame);
+            self.shown = Some(ShownArea { text, cursor, size, above, beneath });
         }
         frame
     }
@@ -247,10 +248,9 @@ impl TypedArea {
     }
 }
 
-/// Shows `text` from its first row on, where the cursor is, over whatever is there. Gives the rows as far as the cursor, and the
-/// letter on which that is.
-fn show(text: &str, cursor: usize, size: TerminalSize, frame: &mut String) -> Vec<String> {
-    let Rows { mut rows, row, head } = rows_of(text, cursor, size.columns);
+/// Shows `text` from its first row on, where the cursor is, over whatever is there. Gives the rows above that with the cursor.
+fn show(text: &str, cursor: usize, size: TerminalSize, frame: &mut String) -> usize {
+    let Rows { rows, row, head } = rows_of(text, cursor, size.columns);
     // As many as fit, and among them that with the cursor.
     let most = size.rows.saturating_sub(1).max(1);
     let first = (row + 1).saturating_sub(most);
@@ -271,16 +271,7 @@ fn show(text: &str, cursor: usize, size: TerminalSize, frame: &mut String) -> Ve
         frame.push_str(&rows[row][..head]);
     }
     frame.push_str("\x1b[?7h");
-    let letter = rows[row][head..].graphemes(true).next().map_or(0, str::len);
-    rows[row].truncate(head + letter);
-    rows.drain(first..=row).collect()
-}
-
-impl ShownArea {
-    /// Rows above that with the cursor, in a terminal of so many `columns`: one that became narrower has broken them.
-    fn rows_above(&self, columns: usize) -> usize {
-        self.rows.iter().map(|row| broken(row, columns).0).sum::<usize>().saturating_sub(1)
-    }
+    row - first
 }
 
 /// Text in the rows of a terminal.
@@ -325,9 +316,9 @@ fn rows_of(text: &str, cursor: usize, columns: usize) -> Rows {
     Rows { rows, row, head }
 }
 
-/// In how many rows a terminal of so many `columns` breaks `line` by itself, and what of it stands in the last one.
-fn broken(line: &str, columns: usize) -> (usize, &str) {
-    let (mut rows, mut begins, mut width) = (1, 0, 0);
+/// What of `line` stands in the last of the rows in which a terminal of so many `columns` breaks it by itself.
+fn broken(line: &str, columns: usize) -> &str {
+    let (mut begins, mut width) = (0, 0);
     for (at, letter) in line.grapheme_indices(true) {
         if letter == "\t" {
             // It ends at the last column, and breaks no line.
@@ -335,11 +326,11 @@ fn broken(line: &str, columns: usize) -> (usize, &str) {
             continue;
         }
         if width > 0 && width + letter.width() > columns {
-            (rows, begins, width) = (rows + 1, at, 0);
+            (begins, width) = (at, 0);
         }
         width += letter.width();
     }
-    (rows, &line[begins..])
+    &line[begins..]
 }
 
 /// True if not all terminals of so many `columns` break `line` in the same places: some take each character of a picture by itself.

@@ -1,4 +1,5 @@
-//! A terminal with a bottom, which breaks its lines anew when it is made wider or narrower, and conversations at random in it.
+//! A terminal with a bottom, which breaks its lines anew or cuts them when it is made wider or narrower, and conversations at
+//! random in it.
 
 use std::mem::take;
 
@@ -25,12 +26,15 @@ struct Terminal {
     /// True if the last column is written, and the next letter goes to the next row.
     is_full: bool,
     breaks: bool,
+    /// True if it breaks its lines anew when it is made wider or narrower. Others cut them (xterm, screen, st).
+    breaks_anew: bool,
 }
 
 impl Terminal {
     fn of(columns: usize, rows: usize) -> Self {
         let size = TerminalSize { columns, rows };
-        Self { size, rows: vec![Row::default()], top: 0, row: 0, column: 0, is_full: false, breaks: true }
+        let rows = vec![Row::default()];
+        Self { size, rows, top: 0, row: 0, column: 0, is_full: false, breaks: true, breaks_anew: true }
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -104,6 +108,12 @@ impl Terminal {
 
     fn resize(&mut self, columns: usize, rows: usize) {
         self.size = TerminalSize { columns, rows };
+        if !self.breaks_anew {
+            // What it cuts off itself counts as kept.
+            (self.column, self.is_full) = (self.column.min(columns - 1), false);
+            self.top = self.rows.len().saturating_sub(rows).min(self.row);
+            return;
+        }
         let cursor = self.column + usize::from(self.is_full);
         let (mut line, mut at): (Vec<char>, Option<usize>) = (Vec::new(), None);
         let (mut anew, mut place): (Vec<Row>, (usize, usize)) = (Vec::new(), (0, 0));
@@ -214,6 +224,31 @@ fn an_answer_goes_on_in_a_row_of_its_own_where_a_terminal_has_broken_its_line_an
 }
 
 #[test]
+fn an_answer_that_goes_on_before_the_line_is_shown_anew_is_broken_once() {
+    let mut sitting = Sitting::of(20, 8);
+    sitting.types("y");
+    sitting.comes("x");
+    sitting.terminal.resize(30, 8);
+    sitting.comes("a");
+    sitting.comes("b");
+    let rows: Vec<String> = sitting.terminal.rows.iter().map(|row| row.cells.iter().collect()).collect();
+    assert_eq!(rows, ["<0>x", "<1>a<2>b", "y"]);
+}
+
+#[test]
+fn a_terminal_that_cuts_its_rows_keeps_those_above_the_line_that_is_typed() {
+    let mut sitting = Sitting::of(20, 8);
+    sitting.terminal.breaks_anew = false;
+    sitting.line();
+    sitting.comes("x");
+    sitting.types(&"y".repeat(30));
+    sitting.resizes(12, 8);
+    sitting.holds("made narrower");
+    let rows: Vec<usize> = sitting.terminal.rows[2..].iter().map(|row| row.cells.len()).collect();
+    assert_eq!(rows, [12, 12, 6], "the line stands there once");
+}
+
+#[test]
 fn pictures_whose_width_terminals_do_not_agree_on_have_nothing_overwritten() {
     for picture in ["\u{2764}\u{fe0f}", "\u{1f469}\u{200d}\u{1f680}", "\u{1f44d}\u{1f3fd}"] {
         for before in 0..12 {
@@ -246,6 +281,7 @@ fn nothing_of_an_answer_is_lost_whatever_is_typed_and_however_the_terminal_is_dr
     for seed in 0..500 {
         let mut chance = Chance(seed);
         let mut sitting = Sitting::of(10 + chance.below(20), 4 + chance.below(8));
+        sitting.terminal.breaks_anew = seed % 2 == 0;
         for step in 0..60 {
             match chance.below(20) {
                 0..=6 => sitting.comes(PIECES[chance.below(PIECES.len())]),
@@ -256,7 +292,13 @@ fn nothing_of_an_answer_is_lost_whatever_is_typed_and_however_the_terminal_is_dr
                 15 => sitting.types("\u{1b}[D\u{1b}[D\u{1b}[D"),
                 16 => sitting.types("\u{15}"),
                 17 => sitting.types("\u{5}"),
-                _ => sitting.resizes(10 + chance.below(20), 4 + chance.below(8)),
+                _ => {
+                    // Where nothing is typed the cursor stands in the answer, of which such a terminal cuts what is behind it.
+                    if !sitting.terminal.breaks_anew {
+                        sitting.types("y");
+                    }
+                    sitting.resizes(10 + chance.below(20), 4 + chance.below(8));
+                }
             }
             sitting.holds(&format!("seed {seed}, step {step}"));
         }
