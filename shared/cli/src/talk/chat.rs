@@ -216,7 +216,7 @@ const COMMANDS: &str =
 
 /// What the keys do to a line that is edited.
 const KEYS: &str = "the arrows, Home, End and Ctrl-A, E, U, K, W, Y edit the line as in a shell; Up and Down bring what was said before, \
-                    Ctrl-R searches it, Tab ends a command, Alt-Enter begins another line of the message";
+                    Ctrl-R searches it, Ctrl-G ends that, Tab ends a command, Alt-Enter begins another line of the message";
 
 /// The person at the terminal: what they type, and what tools ask them in the midst of calls.
 struct Person {

@@ -129,7 +129,7 @@ impl EditedLine {
                 self.insert(&cut);
             }
             // They are no matter of the text.
-            Key::Enter | Key::Quit | Key::Clear | Key::Search => {}
+            Key::Enter | Key::Quit | Key::Clear | Key::Search | Key::Leave => {}
         }
     }
 
@@ -141,12 +141,18 @@ impl EditedLine {
             return is_search;
         };
         let mut end = all;
-        if let Key::Letter(letter) = key {
+        if let Key::Letter(letter) = key
+            && !letter.is_control()
+        {
             words.push(*letter);
         } else if *key == Key::Backspace {
             words.pop();
         } else if is_search {
             end = self.recalled.as_ref().map_or(all, |recalled| recalled.number.min(all));
+        } else if *key == Key::Leave {
+            let typed = self.take_unsent();
+            self.put(typed);
+            return true;
         } else {
             self.sought = None;
             return false;
@@ -168,6 +174,7 @@ impl EditedLine {
             (None, _) => false,
             (Some(word), None) => {
                 self.put((*word).to_owned());
+                self.sought = None;
                 true
             }
             (Some(_), Some(_)) => true,
@@ -340,6 +347,7 @@ mod tests {
         assert_eq!(typed.earlier.len(), MOST_EARLIER);
         assert_eq!(edited(&mut typed, [Key::Up]), format!("{}|", MOST_EARLIER - 1));
     }
+
     #[test]
     fn lines_that_were_sent_are_searched() {
         let mut typed = line("");
@@ -360,6 +368,11 @@ mod tests {
         assert_eq!((typed.take().as_str(), typed.sought()), ("deploy to prod", None));
         typed.press(Key::Search, false);
         assert_eq!(typed.sought(), None, "an answer is no message");
+        typed.put("begun".to_owned());
+        assert_eq!(edited(&mut typed, [Key::Search, Key::Letter('t')]), "deploy to prod|");
+        assert_eq!((edited(&mut typed, [Key::Leave]).as_str(), typed.sought()), ("begun|", None));
+        let tab = [Key::Search, Key::Letter('x'), Key::Letter('\t')];
+        assert_eq!(edited(&mut typed, tab), "begun\t|", "no tab is sought");
     }
 
     #[test]

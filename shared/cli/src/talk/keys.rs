@@ -44,6 +44,8 @@ pub(super) enum Key {
     PutBack,
     /// Searches the lines before this one, from the last on; once more it goes on to the one before that was found.
     Search,
+    /// Ends a search, and what was typed before is there again.
+    Leave,
 }
 
 const ESCAPE: u8 = 0x1b;
@@ -85,14 +87,15 @@ impl Keys {
     /// The keys whose last bytes are in `read`, which was read at `now`.
     pub(super) fn take(&mut self, read: &[u8], now: Instant) -> Vec<Key> {
         let is_late = self.read_at.is_some_and(|at| now.saturating_duration_since(at) > ESCAPE_ALONE);
+        let mut keys = Vec::new();
         if is_late && self.begun == [ESCAPE] {
             self.begun.clear();
+            keys.push(Key::Leave);
         }
         self.read_at = Some(now);
         let mut bytes = take(&mut self.begun);
         bytes.extend(read);
         let mut rest = bytes.as_slice();
-        let mut keys = Vec::new();
         loop {
             if let Some(pasted) = &mut self.pasted {
                 let Some(end) = rest.windows(PASTE_ENDS.len()).position(|bytes| bytes == PASTE_ENDS) else {
@@ -157,6 +160,7 @@ fn control_key(control: u8) -> Sent {
         0x04 => Key::EndOrDelete,
         0x05 => Key::End,
         0x06 => Key::Right,
+        0x07 => Key::Leave,
         0x08 | 0x7f => Key::Backspace,
         b'\t' => Key::Letter('\t'),
         b'\n' | b'\r' => Key::Enter,
@@ -279,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_is_no_key_here_leaves_nothing_behind_and_half_a_letter_is_marked() {
-        let strange = b"\x1b[?1;2c\x1b[[A\x1b[15~\x1bOP\x1bx\x07\x1b\x1b[D\x1b[1\x01z";
+        let strange = b"\x1b[?1;2c\x1b[[A\x1b[15~\x1bOP\x1bx\x0f\x1b\x1b[D\x1b[1\x01z";
         assert_eq!(keys(&[strange]), [Key::Left, Key::Home, Key::Letter('z')]);
         assert_eq!(keys(&[b"\xc3", b"a"]), [Key::Letter('\u{fffd}'), Key::Letter('a')]);
         assert_eq!(keys(&[&[b"\x1b[".as_slice(), &b"1;".repeat(40)].concat(), b"a"]), [Key::Letter('a')]);
@@ -289,7 +293,7 @@ mod tests {
     fn the_key_escape_takes_no_letter_with_it() {
         let (mut keys, now) = (Keys::default(), Instant::now());
         assert_eq!(keys.take(b"\x1b", now), []);
-        assert_eq!(keys.take(b"h", now + Duration::from_millis(300)), [Key::Letter('h')]);
+        assert_eq!(keys.take(b"h", now + Duration::from_millis(300)), [Key::Leave, Key::Letter('h')]);
         assert_eq!(keys.take(b"\x1b", now), []);
         assert_eq!(keys.take(b"b", now + Duration::from_millis(5)), [Key::WordLeft]);
     }
