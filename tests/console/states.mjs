@@ -193,6 +193,23 @@ export async function states(shipped) {
     await page.button("Approve").waitFor({ state: "detached" });
   });
 
+  await check("a request that is looked at every few seconds is asked for once at a time", async (tab) => {
+    const { invocation_id: id } = await expense(shipped, "a slow look");
+    const page = await tab({ server: shipped });
+    await page.clock.install();
+    await page.open(`/console/inbox/${id}`);
+    await page.button("Approve").waitFor();
+    const held = [];
+    await page.route(`**/v1/x-pauses/${id}`, (route) => { held.push(route); });
+    await page.clock.runFor(31000);
+    await until("it is looked at", () => held.length > 0);
+    await rest(300);
+    equal(held.length, 1, "looks that wait");
+    for (const one of held) await one.continue();
+    await until("it is looked at again", async () => { await page.clock.runFor(6000); return held.length > 1; });
+    for (const one of held.slice(1)) await one.continue();
+  });
+
   await check("a session that is forked with a double click is forked once", async (tab) => {
     const of = await session(shipped, "persona_expense-approval");
     const page = await tab({ server: shipped });
