@@ -492,12 +492,13 @@ class Deployment(Scripts):
             ({"NOTIFICATIONS_FILE": "list.json"}, "holds no JSON object of channels"),
             ({"NOTIFICATIONS_FILE": "nowhere.json"}, "there is no file"),
             ({"PROTECTED": "true"}, "PROTECTED is yes or no"),
-            ({"ALLOWED_ORIGINS": "https://app.example.com," * 120}, "more than 2,700 bytes together"),
+            ({"ALLOWED_ORIGINS": "https://app.example.com," * 134}, "more than 3,200 bytes together"),
         ):
             self.refused(account.deploy(NOTIFICATIONS="enabled", **given), because)
         self.assertEqual(account.read() | {"calls": []}, before, "nothing was written")
-        self.goes(account.deploy(ISSUERS='[{"name":\n"login"}]', PROTECTED=""))
+        self.goes(account.deploy(ISSUERS='[\r\n\t{"name":\n"login"}]', PROTECTED=""))
         self.assertEqual(account.parameters["Issuers"], '[{"name":"login"}]')
+        self.goes(account.deploy(ISSUERS="[\n" + '\t{"name": "login"},\n' * 149 + '{"name": "login"}]'))
         self.goes(account.deploy(ISSUERS="-"))
         self.assertEqual(account.parameters["Issuers"], "")
 
