@@ -342,7 +342,7 @@ if [ -z "${VERSION_DAYS:-}" ] && [ -n "$(version_days)" ]; then
 fi
 
 deploy() {
-    local changed release
+    local changed release own=0 one before
     # Nothing that fails inside of a list of arguments would end this: what may is asked before.
     changed=$(secrets_changed) || fail "nobody tells when the secrets of $stack were changed, by which new processes begin that read them"
     {
@@ -406,8 +406,13 @@ deploy() {
         given LogRetentionDays "${LOG_DAYS:-}"
     } >"$parameters"
     release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)
+    # What is reserved from now on beyond what was is free no longer.
+    for one in $(grep -oE '[A-Za-z]+Concurrency=[0-9]+' "$parameters" || true); do
+        before=$(standing "${one%=*}")
+        own=$((own + 10#${one#*=} - ${before:-0}))
+    done
     # When four fifths of what nobody reserved are in use. No reason for new versions of functions.
-    printf ', "Release=%s", "ConcurrencyAlarmAt=%s"]\n' "$release" $((limit - unreserved / 5)) >>"$parameters"
+    printf ', "Release=%s", "ConcurrencyAlarmAt=%s"]\n' "$release" $((limit - (unreserved - own) / 5)) >>"$parameters"
     say "deploying the stack $stack ($architecture) to account $account, region $region"
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \

@@ -365,12 +365,26 @@ class Deployment(Scripts):
         self.refused(account.deploy(), "the deployment failed")
 
     def test_a_new_stack_reserves_a_tenth_of_what_nobody_else_has_reserved(self):
-        for reserved, expected, alarm in ((0, "100", "800"), (400, "60", "880"), (700, None, "940")):
+        # Of what is left when the stack has its own: three tenths, and two for sweeps.
+        for reserved, expected, alarm in ((0, "100", 1000 - 698 // 5), (400, "60", 1000 - 418 // 5), (700, None, 1000 - 298 // 5)):
             account = self.account(concurrency={"of-others": reserved})
             said = self.goes(account.deploy())
             self.assertEqual(account.parameters.get("WakeupConcurrency"), expected)
             self.assertEqual("nothing is reserved" in said, expected is None)
-            self.assertEqual(account.parameters["ConcurrencyAlarmAt"], alarm, "four fifths of what nobody reserved")
+            self.assertEqual(account.parameters["ConcurrencyAlarmAt"], str(alarm), "four fifths of what nobody reserved")
+
+    def test_the_alarm_of_concurrency_counts_what_is_reserved_more_and_less_than_before(self):
+        account = self.deployed(SignalConcurrency="100", WakeupConcurrency="50")
+        account.now(concurrency={"dormouse-dev-signal": 100, "dormouse-dev-wakeup": 50, "dormouse-dev-sweep": 2})
+        for given, free in (
+            ({}, 848),
+            ({"INBOUND_CONCURRENCY": "300"}, 548),
+            ({"SIGNAL_CONCURRENCY": "-", "WAKEUP_CONCURRENCY": "60"}, 848 + 100 - 10 - 300),
+        ):
+            self.goes(account.deploy(**given))
+            self.assertEqual(account.parameters["ConcurrencyAlarmAt"], str(1000 - free // 5), given)
+            numbers = {name: int(account.parameters.get(f"{name.capitalize()}Concurrency", 0)) for name in ("inbound", "signal", "wakeup", "sweep")}
+            account.now(concurrency={f"dormouse-dev-{name}": number for name, number in numbers.items() if number})
 
     def test_the_sweep_keeps_what_is_reserved_for_it_and_gets_two_where_the_account_can_spare_them(self):
         for reserved, expected in ((0, "2"), (700, "2"), (950, None)):
