@@ -136,6 +136,9 @@ case "$state" in
 esac
 store=$(standing SecretStore)
 store=${store:-${SECRET_STORE:-parameter-store}}
+[ "$store" != stack ] || fail "with SecretStore=stack the stack makes up its secrets, which this script cannot keep: deploy $stack with what" \
+    "deployed it, Terraform or the CDK (infra/terraform/README.md tells how its secrets are replaced). Nothing was changed"
+[[ $store =~ ^(parameter-store|secrets-manager)$ ]] || fail "SECRET_STORE is parameter-store or secrets-manager, not $store"
 [ "${SECRET_STORE:-$store}" = "$store" ] ||
     fail "the secrets of $stack are in $store: addresses depend on them, and nothing moves them to $SECRET_STORE"
 key=${KMS_KEY_ARN:-$(standing KmsKeyArn)}

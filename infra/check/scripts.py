@@ -296,6 +296,18 @@ class Deployment(Scripts):
             self.assertIn("Rate exceeded", said)
         self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was written")
 
+    def test_a_stack_that_makes_up_its_secrets_is_not_deployed_and_loses_none(self):
+        account = self.deployed(SecretStore="stack")
+        account.now(secrets={"dormouse/dev/callback-secret": "made up by the stack"}, calls=[])
+        before = account.read()
+        said = self.refused(account.deploy(), "the stack makes up its secrets")
+        self.assertNotIn("is gone", said)
+        self.assertEqual(account.read() | {"calls": []}, before, "nothing was written")
+        account = self.account()
+        for store, because in (("stack", "the stack makes up its secrets"), ("vault", "SECRET_STORE is parameter-store or secrets-manager")):
+            self.refused(account.deploy(SECRET_STORE=store), because)
+        self.assertEqual((account.secrets, account.read()["buckets"]), ({}, {}))
+
     def test_steps_are_refused_while_an_alarm_is_raised_that_would_take_them_back(self):
         account = self.deployed(Rollout="LambdaCanary10Percent5Minutes")
         account.now(alarms=["dormouse-dev-two-InboundRolloutAlarm-1", "dormouse-dev-SweepAlarm-1"])
