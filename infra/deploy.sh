@@ -530,6 +530,33 @@ for function in inbound signal wakeup sweep; do
 done
 [ "${#stopped[@]}" -eq 0 ] ||
     say "STOPPED, as restore.sh stop left them: ${stopped[*]}. STAGE=$STAGE infra/restore.sh start lets them run again"
+# answers FUNCTION EVENT: whether it answers an event that changes nothing. What it cannot start with CloudFormation does not notice.
+# A role that is new needs some seconds until it counts.
+patience=6
+answers() {
+    local failed refusal=$private/refusal
+    printf '%s' "$2" >"$private/event.json"
+    while :; do
+        if failed=$(aws lambda invoke --function-name "$stack-$1" --qualifier live --payload "fileb://$private/event.json" \
+            --query FunctionError --output text "$private/answer.json" 2>"$refusal"); then
+            [ "$failed" != None ] || return 0
+        elif grep -qE '\((AccessDenied|TooManyRequests)Exception\)' "$refusal"; then
+            say "nobody looked whether $stack-$1 starts: $(tr '\n' ' ' <"$refusal")"
+            return 0
+        fi
+        patience=$((patience - 1))
+        [ "$patience" -gt 0 ] || return 1
+        sleep "${LOOK_EVERY:-10}"
+    done
+}
+silent=()
+for function in inbound signal wakeup; do
+    [[ " ${stopped[*]-} " != *" $stack-$function "* ]] || continue
+    event='{"version": "2.0", "rawPath": "/health", "requestContext": {"http": {"method": "GET"}}}'
+    # No invocation has that id.
+    [ "$function" != wakeup ] || event='{"dormouse_wakeup": {"invocation_id": "deployment-looks", "generation": 1}}'
+    answers "$function" "$event" || silent+=("$stack-$function")
+done
 [ -n "$(standing AlarmEmail)$(standing AlarmTopicArn)" ] || say "nobody is told of alarms: ALARM_EMAIL or ALARM_TOPIC_ARN says who is"
 if [ "$store" = secrets-manager ]; then
     say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \
@@ -538,3 +565,7 @@ else
     say "the signal key: aws ssm get-parameter --with-decryption --name $(secret_name signal-key)" \
         "--query Parameter.Value --output text"
 fi
+[ "${#silent[@]}" -eq 0 ] ||
+    fail "$stack is deployed, and does not work: no answer of ${silent[*]}. What a function cannot start with is told in the log group" \
+        "/dormouse/$stack/functions: aws logs filter-log-events --log-group-name /dormouse/$stack/functions --filter-pattern '\"cannot start\"'" \
+        "--query 'events[].message'. Deploy it again with what it needs"

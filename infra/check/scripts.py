@@ -22,7 +22,7 @@ class Account:
         self.folder = pathlib.Path(folder)
         self.place = self.folder / "account.json"
         fresh = {"stack": None, "secrets": {}, "tables": {}, "concurrency": {}, "alarms": [], "limit": 1000}
-        fresh |= {"rules": [], "buckets": {}}
+        fresh |= {"rules": [], "buckets": {}, "broken": {}}
         self.write(fresh | {"calls": [], "fails": [], "throttled": [], "becomes": []} | known)
         for name in ("inbound", "signal", "stream", "wakeup", "sweep"):
             (self.folder / f"{name}.zip").write_text(name)
@@ -428,6 +428,34 @@ class Deployment(Scripts):
         self.assertNotIn("STOPPED", self.goes(account.deploy()))
         account.now(fails=["lambda get-function-concurrency"])
         self.assertNotIn("STOPPED", self.goes(account.deploy()))
+
+    def test_a_function_that_does_not_start_is_told_behind_everything_else(self):
+        account = self.deployed()
+        account.now(broken={"inbound": 5})
+        said = self.goes(account.deploy())
+        self.assertNotIn("nobody looked", said)
+        looked = [(call[3], call[5]) for call in account.calls("lambda", "invoke")]
+        self.assertEqual(looked[-3:], [(f"dormouse-dev-{name}", "live") for name in ("inbound", "signal", "wakeup")], "a role takes a while")
+        account.now(broken={"inbound": 100, "wakeup": 100}, calls=[])
+        said = self.refused(account.deploy(), "dormouse-dev is deployed, and does not work: no answer of dormouse-dev-inbound dormouse-dev-wakeup.")
+        self.assertIn("/dormouse/dormouse-dev/functions", said)
+        self.assertIn("the signal key: aws", said)
+        self.assertNotIn("hush", said)
+        self.assertEqual(len(account.calls("lambda", "invoke")), 8, "nobody waits for each of them")
+        self.assertEqual(account.read()["stack"]["StackStatus"], "UPDATE_COMPLETE")
+        account.now(broken={}, fails=["lambda invoke"], calls=[])
+        self.refused(account.deploy(), "does not work")
+
+    def test_functions_are_not_looked_at_that_are_stopped_or_that_who_deploys_may_not_call(self):
+        account = self.deployed()
+        self.goes(account.run("restore.sh", "stop"))
+        self.goes(account.deploy())
+        self.assertEqual([call[3] for call in account.calls("lambda", "invoke")], ["dormouse-dev-signal", "dormouse-dev-wakeup"])
+        account = self.deployed()
+        account.now(denied=["lambda invoke"])
+        said = self.goes(account.deploy())
+        self.assertIn("nobody looked whether dormouse-dev-inbound starts", said)
+        self.assertIn("AccessDeniedException", said)
 
     def test_who_is_told_of_alarms_is_asked_for_until_somebody_is(self):
         account = self.account()

@@ -796,8 +796,11 @@ def told_elsewhere(stack):
 
 
 def channels_of_notifications(stack):
-    """the channels of notifications are a secret of wakeup, which runs with them"""
+    """the channels of notifications are a secret of wakeup, which runs with them; the deployment tells of some that it cannot use"""
     file = pathlib.Path(stack.emulator.folder) / "channels.json"
+    file.write_text('{"ops": {"planted": "nowhere"}}')
+    said = stack.deploy(goes=False, NOTIFICATIONS="enabled", NOTIFICATIONS_FILE=str(file), LOOK_EVERY="0")
+    same((f"no answer of {stack.wakeup}." in said, "planted" in said), (True, False), f"what is told:\n{said}")
     file.write_text('{\n  "ops": {"slack": "https://hooks.slack.com/services/T0/B0/planted"}\n}\n')
     said = stack.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE=str(file))
     same("planted" in said, False, "the channels are not told")
