@@ -1,5 +1,3 @@
-use std::io;
-
 use dormouse_ports::Map;
 use serde::Serialize;
 use serde_json::Value;
@@ -19,24 +17,10 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
 
 /// SHA-256 of the JSON of `value` as it stands.
 pub(crate) fn of_value(value: &impl Serialize) -> String {
-    let mut digested = Digested(Sha256::new());
+    let mut digest = Sha256::new();
     // What was made of values can be written.
-    let _ = serde_json::to_writer(&mut digested, value);
-    hex::encode(digested.0.finalize())
-}
-
-/// Digests what is written, which nobody keeps.
-struct Digested(Sha256);
-
-impl io::Write for Digested {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let _ = serde_json::to_writer(&mut digest, value);
+    hex::encode(digest.finalize())
 }
 
 #[cfg(test)]
