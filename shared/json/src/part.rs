@@ -69,7 +69,7 @@ impl<'v> Items<'v> {
         self.len() == 0
     }
 
-    /// Those `from` and before `to`, as far as there are so many.
+    /// Those `from` and before `to`; none where there are not so many.
     #[must_use]
     pub fn within(self, from: usize, to: usize) -> Self {
         match self {

@@ -32,7 +32,7 @@ pub(crate) fn alone_with(file: &Path) -> io::Result<File> {
 }
 
 /// Holds the lock at `path` for `holder`, as which whoever is refused knows it, until what this gives is dropped. One that
-/// another process has is tried again so many `more` times.
+/// another process has is tried again so many `more` times, with 50 milliseconds before each.
 ///
 /// # Errors
 /// [`LockError::Held`] when another process has it still; any other error of the disk.

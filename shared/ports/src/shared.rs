@@ -137,7 +137,8 @@ impl SharedMap {
         Self(Arc::new(Form { whole: None, fields }))
     }
 
-    /// The value of `field`, if there is one.
+    /// The value of `field`, if there is one. Where that is a list of [shared items](SharedField::Items), the object is copied for
+    /// it, once.
     pub fn get(&self, field: &str) -> Option<&Value> {
         match self.part(field)? {
             Part::Value(value) => Some(value),

@@ -70,7 +70,7 @@ pub enum WorkspaceError {
     /// A later attempt may succeed.
     #[error("the workspace cannot be read now: {0}")]
     Transient(String),
-    /// An operator has to grant access first.
+    /// It may not be read, or is no file or folder as it should be: an operator has to mend that first.
     #[error("{0}")]
     Denied(String),
 }
