@@ -54,8 +54,7 @@ impl Api {
     async fn default_persona(&self, call: &Call, own: &OwnAgents) -> Result<PersonaSpec, ProtocolError> {
         if own.personas.is_empty() && !(own.refused.is_empty() && own.refused_whole.is_none()) {
             let reasons = own.refused.iter().map(|(name, reason)| format!("`{name}`: {reason}"));
-            let reasons = own.refused_whole.iter().cloned().chain(reasons).collect::<Vec<_>>().join(". ");
-            return Err(refused_definition(format!("no agent of the workspace can be addressed: {reasons}")));
+            return Err(none_can(own.refused_whole.iter().cloned().chain(reasons)));
         }
         let not_there = |name: &str, reason: &str| {
             refused_definition(format!("the default agent `{name}` of the workspace cannot be addressed: {reason}"))
@@ -231,7 +230,27 @@ fn refused_definition(message: String) -> ProtocolError {
     ProtocolError::new(ErrorCode::PolicyViolation, message)
 }
 
-/// `message` as a sentence of its own: what it asks ends it already.
+/// The files of the workspace declare agents, and none may run, for these `reasons`.
+fn none_can(reasons: impl Iterator<Item = String>) -> ProtocolError {
+    let reasons = reasons.map(ended).collect::<Vec<_>>().join(" ");
+    refused_definition(format!("no agent of the workspace can be addressed: {reasons}"))
+}
+
+/// `message` as a sentence of its own: what it asks ends it already, as a full stop does.
 fn ended(message: String) -> String {
-    if message.ends_with('?') { message } else { message + "." }
+    if message.ends_with(['?', '.']) { message } else { message + "." }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_for_which_no_agent_can_be_addressed_ends_once() {
+        let reasons = ["`a`: did you mean `b`?", "`c`: it has no text", "`d`: is it `e`?"];
+        let told = none_can(reasons.into_iter().map(str::to_owned)).to_string();
+        assert!(told.contains("addressed: `a`: did you mean `b`? `c`: it has no text. `d`: is it `e`? `GET"), "{told}");
+        let told = none_can(std::iter::once("`a`: it has no text".to_owned())).to_string();
+        assert!(told.contains("`a`: it has no text. `GET"), "{told}");
+    }
 }
