@@ -77,7 +77,8 @@ pub(crate) struct SessionArgs {
     and \"mirrored\" rows where mirrors are named; with --dry-run {\"documents\": {KIND: number}, \"sessions\", \
     \"invocations\", \"would_cancel\"}, the two of /graphs and /chat alone. Of a tenant also \"counters\" of requests of its \
     keys, and \"of_no_tenant\": sessions and invocations that name no tenant\n\
-    Reads the whole table at least four times, with --dry-run once; of a tenant six times, the last two after --wait. Exit code 4: there is no such thing."
+    Reads the whole table at least four times, with --dry-run once; of a tenant six times, the last two after --wait. \
+    Exit code 4: there is no such thing."
 )]
 pub(crate) struct EraseArgs {
     /// Id of the session or workspace, or name of the tenant.
