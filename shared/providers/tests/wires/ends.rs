@@ -6,12 +6,9 @@ use dormouse_providers::{anthropic, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
+use crate::odd::chunk;
 use crate::openai::completion;
 use crate::stage::{Stage, hello, with_most};
-
-fn chunk(delta: Value, finish: Value) -> Value {
-    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
-}
 
 fn streaming() -> CompletionRequest {
     CompletionRequest { stream: true, ..with_most(hello()) }

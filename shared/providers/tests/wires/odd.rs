@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::openai::completion;
 use crate::stage::{Signer, Stage, hello, sum, with_most};
 
-fn chunk(delta: Value, finish: Value) -> Value {
+pub(crate) fn chunk(delta: Value, finish: Value) -> Value {
     json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
 }
 
