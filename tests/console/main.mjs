@@ -122,6 +122,78 @@ await check("a token that ends is followed by the next, and one that lasts no mo
   await page.sees("This key is not accepted");
 });
 
+await check("tabs that hold one refresh token renew it once, of an issuer that takes it once, and each stays signed in", async (tab) => {
+  const corp = await issuer();
+  corp.rotates = true;
+  const server = await dormouseWith({ DORMOUSE_ISSUERS: corp.described });
+  const one = await tab({ server, key: null, also: [corp.base] });
+  // The clock is that of all pages beside it.
+  await one.clock.install();
+  await one.open("/console/inbox");
+  await one.button("Sign in with corp").click();
+  await one.live();
+  const held = (page) => page.evaluate(() => ({ ...sessionStorage }));
+  /** A tab with a copy of what another one held, as a browser makes it that duplicates one or opens one again. */
+  const copy = async (of) => {
+    const page = await tab({ server, key: null, beside: one, also: [corp.base] });
+    await page.open("/console/icon.svg");
+    await page.evaluate((values) => Object.assign(sessionStorage, values), of);
+    await page.open("/console/inbox");
+    await page.live();
+    return page;
+  };
+  const first = await held(one);
+  const two = await copy(first);
+  const refresh = async (page) => JSON.parse((await held(page))["dormouse-renewal"] ?? null)?.refresh;
+  const all = (pages) => until(`all hold ${corp.refresh}`, async () => (await Promise.all(pages.map(refresh))).every((found) => found === corp.refresh));
+  for (const times of [2, 3]) {
+    await one.clock.fastForward(3600 * 1000);
+    await until("it is renewed", () => corp.exchanged.length === times || corp.refused.length > 0);
+    equal([corp.exchanged.length, corp.refused.length], [times, 0], "tokens that were given, and refused");
+    await all([one, two]);
+    equal((await held(one))["dormouse-key"], (await held(two))["dormouse-key"], "the token of both");
+  }
+  // One that was away for two of them is given what there is by those that had it.
+  const three = await copy(first);
+  await all([one, two, three]);
+  equal(corp.refused.length, 0, "tokens that were used again");
+  // The tab that asks is closed, and another one goes on.
+  corp.hangs = true;
+  const asking = [];
+  for (const page of [one, two, three]) page.on("request", (request) => { if (request.url() === `${corp.base}/token`) asking.push(page); });
+  await one.clock.fastForward(3600 * 1000);
+  await until("one asks", () => corp.hung > 0);
+  await rest(1500);
+  equal([corp.hung, asking.length], [1, 1], "tabs that ask");
+  const last = corp.refresh;
+  corp.hangs = false;
+  const left = [one, two, three].filter((page) => page !== asking[0]);
+  await asking[0].close();
+  await until("another one asks", () => corp.refresh !== last);
+  await all(left);
+  // So it does where the one that asks is told nothing.
+  for (const page of left) await page.evaluate(() => { const real = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = (most) => real(most / 60); });
+  corp.hangs = true;
+  asking.length = 0;
+  await left[0].clock.fastForward(3600 * 1000);
+  await until("both have asked", () => left.every((page) => asking.includes(page)));
+  corp.hangs = false;
+  const once = corp.refresh;
+  await left[0].clock.fastForward(60 * 1000);
+  await until("it is renewed", () => corp.refresh !== once);
+  await all(left);
+  // Who signs out is told nothing more, and signs nobody else out.
+  await left[0].button("Sign out").click();
+  await left[0].button("Sign in with corp").waitFor();
+  const before = corp.refresh;
+  await left[1].clock.fastForward(3600 * 1000);
+  await until("it is renewed", () => corp.refresh !== before);
+  await all([left[1]]);
+  const out = await held(left[0]);
+  equal([out["dormouse-key"], out["dormouse-renewal"], corp.refused.length], [undefined, undefined, 0], "what is left of it, and tokens that were used again");
+  equal(await left[1].evaluate(() => Object.keys(localStorage)), [], "what all tabs can read");
+});
+
 await check("a token that lasts for months is not renewed again and again", async (tab) => {
   const corp = await issuer();
   const server = await dormouseWith({ DORMOUSE_ISSUERS: corp.described });

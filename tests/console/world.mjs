@@ -90,10 +90,10 @@ async function listening(answer) {
   return server.address().port;
 }
 
-/** An issuer of tokens (OpenID Connect) that signs in whoever comes, for pages of every origin; `said` is what it was asked. */
+/** An issuer of tokens (OpenID Connect) that signs in whoever comes, for pages of every origin; `said` is what it was asked. One that `rotates` takes each refresh token once. */
 export async function issuer() {
   const { publicKey, privateKey } = generateKeyPairSync("ed25519");
-  const said = { codes: new Map(), exchanged: [], refuses: false, isOver: false, isAway: false, scope: null, lasts: 3600 };
+  const said = { codes: new Map(), exchanged: [], refuses: false, isOver: false, isAway: false, scope: null, lasts: 3600, rotates: false, refresh: "again", refused: [], hangs: false, hung: 0 };
   const base64 = (value) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value)).toString("base64url");
   let base = "";
   const token = (scope) => {
@@ -124,14 +124,16 @@ export async function issuer() {
       request.on("data", (piece) => { body += piece; });
       request.on("end", () => {
         if (said.isAway) { json(503, {}); return; }
+        if (said.hangs) { said.hung += 1; return; }
         const given = Object.fromEntries(new URLSearchParams(body));
         const asked = said.codes.get(given.code);
-        const renews = given.grant_type === "refresh_token" && given.refresh_token === "again" && !said.isOver;
+        const renews = given.grant_type === "refresh_token" && given.refresh_token === said.refresh && !said.isOver;
         const proved = asked && createHash("sha256").update(given.code_verifier ?? "").digest("base64url") === asked.code_challenge && given.redirect_uri === asked.redirect_uri && given.client_id === "console" && asked.code_challenge_method === "S256";
         said.codes.delete(given.code);
-        if (!renews && !proved) { json(400, { error: "invalid_grant" }); return; }
+        if (!renews && !proved) { said.refused.push(given); json(400, { error: "invalid_grant" }); return; }
         said.exchanged.push(given);
-        json(200, { access_token: token(said.scope ?? asked?.scope ?? "sessions:read tasks:read events:read"), token_type: "Bearer", expires_in: said.lasts, refresh_token: "again" });
+        if (said.rotates) said.refresh = `again-${said.exchanged.length}`;
+        json(200, { access_token: token(said.scope ?? asked?.scope ?? "sessions:read tasks:read events:read"), token_type: "Bearer", expires_in: said.lasts, refresh_token: said.refresh });
       });
     } else json(404, {});
   });

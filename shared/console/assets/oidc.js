@@ -22,8 +22,10 @@ export const issuers = () => send("GET", "/console/sign-in.json").then((found) =
 
 async function asked(issuer, address, body) {
   let response;
+  // Other tabs wait for what this one is told.
+  const signal = AbortSignal.timeout?.(60000);
   try {
-    response = await fetch(address, { method: body ? "POST" : "GET", body, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" });
+    response = await fetch(address, { method: body ? "POST" : "GET", body, signal, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" });
   } catch { throw away(issuer.name); }
   let value = null;
   try { value = await response.json(); } catch { /* told below */ }
@@ -79,30 +81,64 @@ export async function finish() {
 /**
  * Gets the next token in time, as long as the issuer gives one, and `now`, which tells whether there is one: a computer that was
  * asleep has missed the time. `now` fails while the issuer cannot tell. `take(token)` is given each.
+ *
+ * A tab that was duplicated holds the same refresh token, which many issuers take once: one tab uses it, and tells the others.
  */
 export function renewing(take) {
-  let timer = null; let under = null; let isOver = false;
-  const renew = async (renewal) => {
+  let timer = null; let under = null; let isOver = false; let taken = 0; let hear = () => {};
+  const used = new Set();
+  const others = navigator.locks && globalThis.BroadcastChannel ? new BroadcastChannel(RENEWAL) : null;
+  const holds = (refresh) => !isOver && store.get(RENEWAL)?.refresh === refresh;
+  const next = (refresh, token) => {
+    if (!holds(refresh)) used.add(refresh);
+    if (token) { taken += 1; take(token); }
+  };
+  const tell = (refresh, token) => others?.postMessage({ refresh, token, renewal: store.get(RENEWAL) });
+  if (others) others.onmessage = ({ data: { lacks, refresh, token, renewal } }) => {
+    if (lacks) { if (used.has(lacks) && store.get(RENEWAL)) tell(lacks); return; }
+    if (!holds(refresh)) return;
+    store.set(RENEWAL, renewal);
+    next(refresh, token);
+    hear();
+    later();
+  };
+  // What was told may still be on its way when the lock is there, and a tab that was not loaded then was not told.
+  const asking = (refresh) => new Promise((done) => { hear = done; others.postMessage({ lacks: refresh }); setTimeout(done, 500); });
+  const exchange = async (renewal) => {
     const { issuer, refresh } = renewal;
     try {
       const answer = await asked(issuer, issuer.token_endpoint, new URLSearchParams({ grant_type: "refresh_token", refresh_token: refresh, client_id: issuer.client_id }));
       // Who has signed out meanwhile stays out.
-      if (isOver) return false;
-      take(kept(issuer, { refresh_token: refresh, ...answer }));
-      return true;
+      if (isOver) return;
+      const token = kept(issuer, { refresh_token: refresh, ...answer });
+      next(refresh, token);
+      tell(refresh, token);
     } catch (error) {
-      if (isOver) return false;
+      if (!holds(refresh)) return;
       // Refused: the token lasts until its end, and then the server says so. Away, busy, or cut in its answer: tried again.
       const passes = [0, 200, 429].includes(error.status) || error.status >= 500;
       store.set(RENEWAL, passes ? { ...renewal, at: Date.now() + 15000 } : null);
       if (passes) throw error;
-      return false;
     }
   };
+  const renew = async () => {
+    const before = taken;
+    while (!isOver && taken === before) {
+      const renewal = store.get(RENEWAL);
+      if (!renewal) return false;
+      const { refresh } = renewal;
+      const isLeft = () => taken === before && holds(refresh);
+      if (!others) await exchange(renewal);
+      else await navigator.locks.request(`${RENEWAL} ${refresh}`, async () => {
+        if (isLeft()) await asking(refresh);
+        if (isLeft()) await exchange(renewal);
+      });
+    }
+    return !isOver;
+  };
   const now = () => {
-    const renewal = store.get(RENEWAL);
-    if (isOver || !renewal) return Promise.resolve(false);
-    return under ??= renew(renewal).finally(() => { under = null; later(); });
+    if (isOver || !store.get(RENEWAL)) return Promise.resolve(false);
+    return under ??= renew().finally(() => { under = null; later(); });
   };
   const later = () => {
     clearTimeout(timer);
@@ -110,7 +146,7 @@ export function renewing(take) {
     if (renewal && !isOver) timer = setTimeout(() => now().catch(() => { /* later again */ }), Math.min(LONGEST, Math.max(0, renewal.at - Date.now())));
   };
   later();
-  return { now, end() { isOver = true; clearTimeout(timer); } };
+  return { now, end() { isOver = true; clearTimeout(timer); others?.close(); } };
 }
 
 /** Nothing is renewed any more. */
