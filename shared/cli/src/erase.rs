@@ -173,7 +173,7 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
     let settled = (wait > 0).then(|| -> LocalBoxFuture<'_, ()> { Box::pin(settle(wait)) });
     let told = match ask.dry_run {
         true => looked(&opened, &erasure, &ask.id).await,
-        false => erased(&opened, &erasure, &ask.id, (&mirrors, settled)).await,
+        false => erased(&opened, &erasure, &ask.id, &mirrors, settled).await,
     };
     opened.close().await?;
     let told = told?;
@@ -230,7 +230,8 @@ async fn erased(
     opened: &OpenedStore,
     erasure: &Erasure,
     name: &str,
-    (mirrors, mut settled): (&[Mirror], Option<LocalBoxFuture<'_, ()>>),
+    mirrors: &[Mirror],
+    mut settled: Option<LocalBoxFuture<'_, ()>>,
 ) -> Result<serde_json::Value, EraseError> {
     let eraser = opened.eraser();
     let mut sums = Erased::new();
@@ -457,10 +458,10 @@ mod tests {
             write(&opened, "late").await;
         };
         let acme = Erasure::Tenant("acme".to_owned());
-        let told = erased(&opened, &acme, "acme", (&[], Some(late.boxed_local()))).await.expect("it is erased");
+        let told = erased(&opened, &acme, "acme", &[], Some(late.boxed_local())).await.expect("it is erased");
         assert!(!is_there(&opened, "late").await, "{told}");
         let waits = write(&opened, "later").boxed_local();
-        let nothing = erased(&opened, &acme, "acme", (&[], Some(waits))).await;
+        let nothing = erased(&opened, &acme, "acme", &[], Some(waits)).await;
         assert!(matches!(nothing, Err(EraseError::Nothing(_))), "{nothing:?}");
         assert!(!is_there(&opened, "later").await, "where there is nothing, nobody waits");
         opened.close().await.expect("it closes");
