@@ -158,6 +158,7 @@ impl Screen {
 mod tests {
     use unicode_width::UnicodeWidthChar;
 
+    use super::simulated::pieces;
     use super::*;
 
     /// A terminal that breaks lines as terminals do, and has no bottom.
@@ -176,23 +177,16 @@ mod tests {
         }
 
         fn take(&mut self, bytes: &[u8]) {
-            let mut rest = std::str::from_utf8(bytes).expect("text");
-            while let Some(c) = rest.chars().next() {
-                rest = &rest[c.len_utf8()..];
-                match c {
-                    '\r' => self.column = 0,
-                    '\n' => {
+            for sent in pieces(bytes) {
+                match (sent, sent.strip_prefix('\u{1b}')) {
+                    ("\r", _) => self.column = 0,
+                    ("\n", _) => {
                         (self.row, self.column) = (self.row + 1, 0);
                         self.rows.resize(self.rows.len().max(self.row + 1), Vec::new());
                     }
-                    '\t' => self.column = (self.column / 8 + 1) * 8,
-                    '\u{1b}' => {
-                        let end = rest.find(|c: char| c.is_ascii_alphabetic()).expect("a sequence");
-                        let (sequence, behind) = rest.split_at(end + 1);
-                        rest = behind;
-                        self.obey(sequence);
-                    }
-                    c => self.put(c),
+                    ("\t", _) => self.column = (self.column / 8 + 1) * 8,
+                    (_, Some(sequence)) => self.obey(sequence),
+                    (letter, None) => letter.chars().for_each(|c| self.put(c)),
                 }
             }
         }

@@ -7,6 +7,20 @@ use unicode_width::UnicodeWidthChar;
 
 use super::*;
 
+/// What is sent to a terminal: letters, and sequences with the escape before them.
+pub(super) fn pieces(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    let mut rest = std::str::from_utf8(bytes).expect("text");
+    std::iter::from_fn(move || {
+        let length = match rest.chars().next()? {
+            '\u{1b}' => rest.find(|c: char| c.is_ascii_alphabetic()).expect("a sequence") + 1,
+            c => c.len_utf8(),
+        };
+        let (piece, behind) = rest.split_at(length);
+        rest = behind;
+        Some(piece)
+    })
+}
+
 #[derive(Clone, Default)]
 struct Row {
     /// Behind a wide letter a column is taken, and stays empty.
@@ -38,19 +52,12 @@ impl Terminal {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        let mut rest = std::str::from_utf8(bytes).expect("text");
-        while let Some(c) = rest.chars().next() {
-            rest = &rest[c.len_utf8()..];
-            match c {
-                '\r' => (self.column, self.is_full) = (0, false),
-                '\n' => self.feed(),
-                '\u{1b}' => {
-                    let end = rest.find(|c: char| c.is_ascii_alphabetic()).expect("a sequence");
-                    let (sequence, behind) = rest.split_at(end + 1);
-                    rest = behind;
-                    self.obey(sequence);
-                }
-                c => self.put(c),
+        for sent in pieces(bytes) {
+            match (sent, sent.strip_prefix('\u{1b}')) {
+                ("\r", _) => (self.column, self.is_full) = (0, false),
+                ("\n", _) => self.feed(),
+                (_, Some(sequence)) => self.obey(sequence),
+                (letter, None) => letter.chars().for_each(|c| self.put(c)),
             }
         }
     }
