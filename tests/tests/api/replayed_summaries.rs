@@ -1,5 +1,6 @@
 //! Replays of agents whose conversation was made shorter, or was to be.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse_agent::graph::graph;
@@ -12,24 +13,43 @@ use crate::cast::{ScriptedModel, Toolbox, calls, parts, says as answers, tool};
 use crate::replayed_agents::{agent, at_end, ends_the_same, run};
 use crate::replays::{chain_is_sound, events, path_of, projected, receipt, replayed, world};
 
-#[tokio::test]
-async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_summary() {
-    let asks_for_summary =
-        |request: &CompletionRequest| json!(request.messages.first()).to_string().contains("You write the summary");
-    let model = ScriptedModel::new(move |request| match asks_for_summary(request) {
-        true => Ok(answers("it was looked at")),
-        false => {
-            let last = json!(request.messages.last()).to_string();
-            let at = last.rsplit("look-").next().and_then(|rest| rest.get(..1)?.parse().ok()).unwrap_or(0);
-            let id = format!("look-{}", at + 1);
-            Ok(if at >= 7 { answers("done") } else { calls(&[(&id, "look", json!({ "to": id }))]) })
-        }
-    });
+fn asks_for_summary(request: &CompletionRequest) -> bool {
+    json!(request.messages.first()).to_string().contains("You write the summary")
+}
+
+fn is_long(request: &CompletionRequest) -> bool {
+    json!(request.messages).to_string().len() > 5_000
+}
+
+fn too_long() -> ModelError {
+    let error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
+    ModelError { too_long: true, ..error }
+}
+
+/// What a model answers that looks seven times, one after the other.
+fn looks_on(request: &CompletionRequest) -> Response {
+    let last = json!(request.messages.last()).to_string();
+    let at = last.rsplit("look-").next().and_then(|rest| rest.get(..1)?.parse().ok()).unwrap_or(0);
+    let id = format!("look-{}", at + 1);
+    if at >= 7 { answers("done") } else { calls(&[(&id, "look", json!({ "to": id }))]) }
+}
+
+/// A tool that tells a kilobyte of what was looked at.
+fn looked_at_length() -> Arc<Toolbox> {
     let long = "LOOKED ".repeat(150);
-    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |call| {
+    Toolbox::new(vec![tool("look", Effect::Safe)], move |call| {
         let at = call.arguments["to"].as_str().unwrap_or_default();
         Ok(ToolReply::Done(ToolOutput::text(format!("{long}{at}"))))
+    })
+}
+
+#[tokio::test]
+async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_summary() {
+    let model = ScriptedModel::new(|request| match asks_for_summary(request) {
+        true => Ok(answers("it was looked at")),
+        false => Ok(looks_on(request)),
     });
+    let tools = looked_at_length();
     let outside = (model.clone(), tools.clone());
     let agents = [(
         "helper",
@@ -54,27 +74,15 @@ async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_sum
 async fn a_run_whose_conversation_was_refused_as_too_long_is_replayed_with_the_refusal_and_the_summary() {
     let summaries = AtomicUsize::new(0);
     let model = ScriptedModel::new(move |request| {
-        if json!(request.messages.first()).to_string().contains("You write the summary") {
+        if asks_for_summary(request) {
             return match summaries.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down")),
                 _ => Ok(answers("it was looked at")),
             };
         }
-        if json!(request.messages).to_string().len() > 5_000 {
-            let mut error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
-            error.too_long = true;
-            return Err(error);
-        }
-        let last = json!(request.messages.last()).to_string();
-        let at = last.rsplit("look-").next().and_then(|rest| rest.get(..1)?.parse().ok()).unwrap_or(0);
-        let id = format!("look-{}", at + 1);
-        Ok(if at >= 7 { answers("done") } else { calls(&[(&id, "look", json!({ "to": id }))]) })
+        if is_long(request) { Err(too_long()) } else { Ok(looks_on(request)) }
     });
-    let long = "LOOKED ".repeat(150);
-    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |call| {
-        let at = call.arguments["to"].as_str().unwrap_or_default();
-        Ok(ToolReply::Done(ToolOutput::text(format!("{long}{at}"))))
-    });
+    let tools = looked_at_length();
     let outside = (model.clone(), tools.clone());
     let helper = Agent::new(move |outside| {
         graph(parts("description: looks", model.clone(), tools.clone(), outside.clock.clone()))
@@ -94,16 +102,10 @@ async fn a_run_whose_conversation_was_refused_as_too_long_is_replayed_with_the_r
 
 #[tokio::test]
 async fn a_run_that_was_refused_as_too_long_and_got_no_summary_is_replayed_with_what_it_paid() {
-    let model = ScriptedModel::new(|request| {
-        let is_long = json!(request.messages).to_string().len() > 5_000;
-        match json!(request.messages.first()).to_string().contains("You write the summary") {
-            true => Ok(Response { finish_reason: FinishReason::Length, ..answers("They said") }),
-            false if is_long => {
-                let error = ModelError::new(ModelErrorCategory::InvalidRequest, "the conversation is too long");
-                Err(ModelError { too_long: true, ..error })
-            }
-            false => Ok(answers("I see")),
-        }
+    let model = ScriptedModel::new(|request| match asks_for_summary(request) {
+        true => Ok(Response { finish_reason: FinishReason::Length, ..answers("They said") }),
+        false if is_long(request) => Err(too_long()),
+        false => Ok(answers("I see")),
     });
     let of = model.clone();
     let helper = ("helper", Agent::new(move |outside| graph(agent("helper", &of, outside))));
@@ -133,11 +135,9 @@ async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed
         Ok(Response { finish_reason: FinishReason::Error, raw, ..answers("They said") })
     };
     for summary in [refused, silent, cut, broken_off] {
-        let model = ScriptedModel::new(move |request| {
-            match json!(request.messages.first()).to_string().contains("You write the summary") {
-                true => summary(),
-                false => Ok(answers("I see")),
-            }
+        let model = ScriptedModel::new(move |request| match asks_for_summary(request) {
+            true => summary(),
+            false => Ok(answers("I see")),
         });
         let of = model.clone();
         let helper = ("helper", Agent::new(move |outside| graph(agent("helper", &of, outside))));
