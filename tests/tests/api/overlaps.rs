@@ -357,7 +357,7 @@ async fn what_was_said_to_a_run_that_failed_at_its_first_step_is_given_with_the_
         refused(),
         Ok(answers("I see")),
         look("1"),
-        refused(),
+        Err(ModelError::new(ModelErrorCategory::InvalidResponse, "the answer is none")),
         Ok(answers("so")),
     ]);
     let (world, session) = world(&[helper(&model)]).await;

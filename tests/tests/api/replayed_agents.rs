@@ -294,7 +294,7 @@ async fn a_run_that_was_handed_over_is_replayed_with_both_agents() {
 
 #[tokio::test]
 async fn a_run_that_failed_for_what_never_passes_is_replayed_to_the_same_failure() {
-    for category in [ModelErrorCategory::RateLimit, ModelErrorCategory::Authentication] {
+    for category in [ModelErrorCategory::InvalidResponse, ModelErrorCategory::InvalidRequest] {
         let model = ScriptedModel::new(move |request| match results(request).is_empty() {
             true => Ok(calls(&[("c1", "look", json!({ "to": "x" }))])),
             false => {
@@ -315,6 +315,37 @@ async fn a_run_that_failed_for_what_never_passes_is_replayed_to_the_same_failure
         let replay = replayed(&world, &path_of(&task), json!({})).await;
         assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
         assert_eq!(outside.0.calls() + outside.1.made().len(), before, "a replay calls nobody");
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_model_refused_to_be_asked_for_a_week_is_replayed_to_the_same_failure() {
+    for category in [ModelErrorCategory::RateLimit, ModelErrorCategory::Authentication] {
+        let model = ScriptedModel::new(move |request| match results(request).is_empty() {
+            true => Ok(calls(&[("c1", "look", json!({ "to": "x" }))])),
+            false => {
+                let error = ModelError::new(category, "the account is empty");
+                Err(ModelError { may_pass: Some(false), ..error })
+            }
+        });
+        let of = model.clone();
+        let helper =
+            Agent::new(move |outside| graph(parts("description: looks", of.clone(), seeing(), outside.clock.clone())));
+        let (world, session) = world(&[("helper", helper)]).await;
+        let mut task = run(&world, &session, "go").await;
+        for _ in 0..200 {
+            if task["status"] == "FAILED" {
+                break;
+            }
+            wake(&world, &task).await;
+            world.work().await;
+            task = world.get(&path_of(&task)).await;
+        }
+        assert_eq!(task["failure"]["code"], category.category().as_str(), "{task:#}");
+        let before = model.calls();
+        let replay = replayed(&world, &path_of(&task), json!({})).await;
+        assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
+        assert_eq!(model.calls(), before, "a replay calls nobody");
     }
 }
 

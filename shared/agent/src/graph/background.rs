@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::context;
 use super::digest::of_value;
 use super::images;
+use super::lost::is_mendable_elsewhere;
 use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
@@ -186,7 +187,8 @@ async fn look(
             let message = format!("the provider does not know the model call `{}` any more", thinking.job.id);
             (Err(ModelError { message, ..error }), thinking.jobs + 1)
         }
-        Err(error) if thinking.failures < MOST_FAILURES => {
+        // What the model has thought is paid: it is kept till somebody has mended the key, as long as it may think at all.
+        Err(error) if thinking.failures < MOST_FAILURES || (is_mendable_elsewhere(&error) && waited < LONGEST) => {
             tracing::warn!(%error, job = thinking.job.id, "the provider does not tell how a model call stands; it is asked again");
             return Ok(still(thinking.failures + 1));
         }

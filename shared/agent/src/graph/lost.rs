@@ -14,6 +14,10 @@ use crate::workspace::HookEvent;
 
 /// Seconds of rest before each further attempt, after those that the call made by itself.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
+/// The same where somebody has to mend what the provider refuses, a key for example; the last one holds from then on.
+const MENDING_RESTS: [u32; 4] = [60, 300, 900, 3600];
+/// So many of these are a week.
+const MOST_MENDING_RESTS: u32 = 3 + 7 * 24;
 /// The longest one through which a run sleeps.
 const LONGEST_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -125,6 +129,35 @@ fn next_rest(run: &AgentRun) -> Option<u32> {
     usize::try_from(attempts_of(run)).ok().and_then(|attempts| RESTS.get(attempts)).copied()
 }
 
+/// True for what the provider refuses until somebody mends it elsewhere: the key, the model, or what is left of the money. The
+/// same request is taken then.
+pub(crate) fn is_mendable_elsewhere(error: &ModelError) -> bool {
+    match error.category {
+        ModelErrorCategory::Authentication | ModelErrorCategory::InvalidModel => !error.is_transient(),
+        // Money that is used up is told as a rate, which passes otherwise.
+        ModelErrorCategory::RateLimit => !error.is_transient() && !error.too_long,
+        ModelErrorCategory::Unavailable
+        | ModelErrorCategory::ModelNotLoaded
+        | ModelErrorCategory::InvalidResponse
+        | ModelErrorCategory::InvalidRequest
+        | ModelErrorCategory::UnsupportedContentBlock
+        | ModelErrorCategory::StructuredOutputInvalid => false,
+    }
+}
+
+/// True if there is something to lose: the model has worked for `run` before, or it has slept since. One that has only begun
+/// fails at once, where whoever began it sees why; so does one whose model worked in the background and can be heard of no more.
+fn waits_for_mending(run: &AgentRun, error: &ModelError) -> bool {
+    let has_worked = run.steps > 0 || run.rest.is_some();
+    has_worked && run.thinking.is_none() && is_mendable_elsewhere(error)
+}
+
+/// Seconds of the next rest behind so many, in which somebody may mend what the provider refuses; `None` after a week.
+fn next_mending_rest(mending: u32) -> Option<u32> {
+    let at = usize::try_from(mending).unwrap_or(usize::MAX).min(MENDING_RESTS.len() - 1);
+    MENDING_RESTS.get(at).copied().filter(|_| mending < MOST_MENDING_RESTS)
+}
+
 /// True if the run may rest once more.
 pub(crate) fn may_rest(run: &AgentRun) -> bool {
     next_rest(run).is_some()
@@ -149,9 +182,19 @@ pub(crate) async fn rest(
     error: &ModelError,
     rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
-    let attempts = attempts_of(run);
-    let next = next_rest(run).filter(|_| error.is_transient());
+    let (attempts, mending) = (attempts_of(run), run.rest.as_ref().map_or(0, |rest| rest.mending));
     let asked = error.retry_after.unwrap_or_default();
+    let waits = waits_for_mending(run, error) && asked <= LONGEST_REST;
+    if let Some(seconds) = next_mending_rest(mending).filter(|_| waits) {
+        let seconds = seconds.max(whole_seconds(asked));
+        tracing::error!(
+            %error, mending, seconds,
+            "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
+        );
+        let (mending, message) = (mending + 1, error.message.clone());
+        return Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }));
+    }
+    let next = next_rest(run).filter(|_| error.is_transient());
     let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
         at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
         let late = match next.is_some() {
@@ -160,9 +203,16 @@ pub(crate) async fn rest(
         };
         return Err(NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category()));
     };
-    let asked = asked.as_secs() + u64::from(asked.subsec_nanos() > 0);
-    let seconds = u32::try_from(asked).unwrap_or(u32::MAX).max(seconds);
+    let seconds = whole_seconds(asked).max(seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), ..rest };
-    Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake()))
+    let (attempts, message) = (attempts + 1, error.message.clone());
+    Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }))
+}
+
+fn resting(run: &AgentRun, rest: ModelRest) -> Update<AgentRun> {
+    AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake())
+}
+
+fn whole_seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs() + u64::from(time.subsec_nanos() > 0)).unwrap_or(u32::MAX)
 }

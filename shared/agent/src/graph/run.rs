@@ -468,6 +468,9 @@ pub struct KeptOutput {
 pub struct ModelRest {
     /// Attempts that failed.
     pub attempts: u32,
+    /// The same, of those that fail until somebody mends what the provider refuses.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mending: u32,
     /// Seconds to rest.
     pub seconds: u32,
     /// The last error.

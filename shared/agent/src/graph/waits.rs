@@ -238,13 +238,16 @@ pub(crate) fn agents(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun
 
 /// Rests before the next attempt at asking the model.
 pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, NodeError> {
-    let (attempts, seconds) = run.rest.as_ref().map_or((0, 1), |rest| (rest.attempts, rest.seconds));
-    let id = format!("{}/{}/rest-{attempts}", invocation()?, run.steps);
-    let reason = run.rest.as_ref().map(|rest| rest.message.clone()).unwrap_or_default();
-    Ok(Wait::sleep(id, Delay::seconds(seconds.max(1)))
+    let rest = run.rest.clone().unwrap_or_default();
+    let id = format!("{}/{}/rest-{}", invocation()?, run.steps, rest.attempts + rest.mending);
+    let description = match rest.mending {
+        0 => "The model cannot be asked now",
+        _ => "The model refuses to be asked until somebody mends what it says; the run tries again now and then",
+    };
+    Ok(Wait::sleep(id, Delay::seconds(rest.seconds.max(1)))
         .kind("rest")
-        .describe("The model cannot be asked now")
-        .label("reason", reason))
+        .describe(description)
+        .label("reason", rest.message))
 }
 
 /// Next thing to do about a call that goes on elsewhere.

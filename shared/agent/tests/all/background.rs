@@ -155,6 +155,8 @@ fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_n
     for (status, failures, words, looks, canceled) in [
         (None, 3, None, 4, 0),
         (Some(401), 12, None, 13, 0),
+        // The job is kept until the key is mended.
+        (Some(401), 16, None, 17, 0),
         (None, 1000, Some("a page of somebody else's"), 13, 1),
         (Some(404), 1000, Some("does not know the model call `job-1` any more"), 1, 0),
     ] {

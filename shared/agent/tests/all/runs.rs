@@ -1,6 +1,6 @@
 //! Runs of an agent in a world in memory: tools, mistakes, ends, limits.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -382,6 +382,57 @@ fn a_model_that_cannot_be_asked_is_asked_later() {
     let refused = run.expect_err("an operator has to act");
     assert!(refused.message.contains("the key was refused"), "{refused:?}");
     assert_eq!(refused.category, "provider_authentication");
+}
+
+/// The error of a provider that takes nothing until somebody mends what is wrong there.
+fn refusal(category: ModelErrorCategory) -> ModelError {
+    ModelError { may_pass: Some(false), ..ModelError::new(category, "the account does not take this") }
+}
+
+#[test]
+fn a_run_whose_model_refuses_what_somebody_can_mend_sleeps_until_that_is_mended() {
+    // Behind an approval the key, the model or the money is gone for two days.
+    for category in
+        [ModelErrorCategory::Authentication, ModelErrorCategory::InvalidModel, ModelErrorCategory::RateLimit]
+    {
+        let is_mended = Arc::new(AtomicBool::new(true));
+        let mended = is_mended.clone();
+        let model =
+            ScriptedModel::new(move |request| match (mended.load(Ordering::Relaxed), results(request).last()) {
+                (false, _) => Err(refusal(category)),
+                (true, None) => Ok(calls(&[("c1", "send", json!({ "to": "ada" }))])),
+                (true, Some(result)) => Ok(says(&format!("done: {result}"))),
+            });
+        let tools = mailer();
+        let mut bed = bed(APPROVED, &model, &tools);
+        let run = bed.start("helper", message("write to ada"));
+        is_mended.store(false, Ordering::Relaxed);
+        bed.answer(&run, json!({ "decision": "approve" })).unwrap();
+        bed.pass_days(2);
+        let (_, waits) = asleep(&bed, &run);
+        assert_eq!((&waits["kind"], &waits["reason"]), (&json!("rest"), &json!("the account does not take this")));
+        assert!(waits["description"].as_str().unwrap().contains("until somebody mends"), "{waits:?}");
+        is_mended.store(true, Ordering::Relaxed);
+        // An operator need not wait for the next attempt.
+        bed.answer(&run, json!({})).unwrap();
+        let state = bed.status(&run).completed();
+        assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done: send to \"ada\""));
+        assert_eq!((tools.made().len(), &state["steps"]), (1, &json!(2)), "{category:?}");
+    }
+}
+
+#[test]
+fn a_run_whose_model_refuses_to_be_asked_for_a_week_fails_as_its_provider_says() {
+    let model = ScriptedModel::new(|request| match results(request).is_empty() {
+        true => Ok(calls(&[("c1", "look", json!({ "to": "ada" }))])),
+        false => Err(refusal(ModelErrorCategory::Authentication)),
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look"));
+    bed.pass_days(7);
+    assert!(bed.status(&run).is_asleep());
+    bed.pass_days(1);
+    assert_eq!(bed.status(&run).failed().category, "provider_authentication");
 }
 
 #[test]

@@ -151,8 +151,8 @@ fn read_error(error: &str) -> ModelError {
 fn failed(failure: &FailureRecord) -> Option<ModelError> {
     let category = ModelErrorCategory::deserialize(Value::from(failure.category.as_str())).ok()?;
     let mut error = ModelError::new(category, failure.message.clone());
-    // One that may pass made the run rest first, which a replay does not.
-    error.may_pass = Some(false);
+    // One that may pass, or that somebody may mend, made the run rest first, which a replay does not.
+    (error.may_pass, error.retry_after) = (Some(false), Some(Duration::MAX));
     Some(error)
 }
 
