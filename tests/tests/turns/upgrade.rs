@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, Upgrade, UpgradePolicy, suspend,
@@ -102,6 +103,31 @@ async fn a_pinned_pause_waits_for_the_shape_that_wrote_it() {
     let turn = worker.turn(Transmission::callback("i-1", None, map(json!({ "x": 9 })))).await.outcome;
     assert!(matches!(&turn, TurnOutcome::Completed(done) if done.state["x"] == 9), "{turn:?}");
     assert_eq!(dormouse_maintenance::migration_report(&worker, &stage.maintenance(), None).await.unwrap().pauses, []);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_accepted_waits_for_a_version_that_takes_its_pause_up() {
+    let stage = asleep().await;
+    stage.die_holding("i-1", map(json!({ "x": 9 }))).await;
+    let later = || stage.clock.advance(Duration::from_secs(3_600));
+    for graph in [
+        graph("question", "new", "1"),
+        graph("ask", "new", "2"),
+        graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse),
+        graph("ask", "new", "1").upgrade(UpgradePolicy::Pin),
+    ] {
+        later();
+        let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph)]);
+        let turn = worker.take_up(&"i-1".into(), None).await.outcome;
+        assert!(matches!(turn, TurnOutcome::Errored(_)), "{turn:?}");
+        let status = stage.store.load_invocation(&"i-1".into()).await.unwrap().unwrap().status;
+        let InvocationStatus::Resuming(claim) = status else { panic!("the answer is forgotten: {status:?}") };
+        assert_eq!((claim.payload, claim.attempts), (map(json!({ "x": 9 })), 1), "only the worker that died counts");
+    }
+    later();
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph("ask", "old", "1"))]);
+    let turn = worker.take_up(&"i-1".into(), None).await.outcome;
+    assert!(matches!(&turn, TurnOutcome::Completed(done) if done.state["x"] == 9), "{turn:?}");
 }
 
 #[tokio::test]

@@ -210,9 +210,9 @@ impl Claimed {
 
     /// Ends a claim that was refused before anything ran, and why is in the log.
     pub(super) async fn refuse(&self, engine: &Engine, error: &EngineError) {
-        let is_pinned = *error.category() == Category::SuspensionPinned;
+        let is_misfit = *error.category() == Category::SuspensionResumePayloadInvalid;
         // The payload that was accepted waits for a worker that may take the pause up.
-        let keeps = (is_pinned && (self.after_error)(error) == AfterError::KeepClaim) || self.paused.under_way;
+        let keeps = (!is_misfit && (self.after_error)(error) == AfterError::KeepClaim) || self.paused.under_way;
         let write = match keeps {
             true => self.keep(),
             false => self.release(),

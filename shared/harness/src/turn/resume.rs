@@ -140,7 +140,10 @@ async fn resume_once(
         observers: Vec::new(),
         after_error: match accepted {
             PayloadAck::Pending => |error| if may_try_again(error) { AfterError::GiveBack } else { AfterError::End },
-            PayloadAck::Sent => |error| if may_try_again(error) { AfterError::KeepClaim } else { AfterError::End },
+            PayloadAck::Sent => |error| {
+                let keeps = may_try_again(error) || is_of_another_version(error);
+                if keeps { AfterError::KeepClaim } else { AfterError::End }
+            },
         },
     };
     let resumed = budget.within(worker.engine.resume_claimed(graph, record, call)).await;
@@ -209,6 +212,11 @@ async fn arrange(worker: &Worker, turn: SuspendedTurn) -> Result<TurnOutcome, Tu
 
 fn may_try_again(error: &EngineError) -> bool {
     error.is_transient() || bucket_of(error.derived_category()) == Bucket::RetryableTransient
+}
+
+/// True if no node ran since the graph of this worker does not take the pause up: one of another version may.
+fn is_of_another_version(error: &EngineError) -> bool {
+    error.node().is_none() && *error.category() == Category::SuspensionRecordInvalid
 }
 
 /// The subscription that the pause of `record` had registered, where it had.
