@@ -48,11 +48,12 @@ impl TurnError {
         Self { retry_after: u32::try_from(seconds).ok(), ..Self::new(category, message) }
     }
 
-    /// True if the input was refused as it is, and changed nothing: a carrier that delivered it for another sender has
-    /// to report so.
+    /// True if the input was refused as it is, or by a graph that does not take its pause up, and changed nothing: a carrier
+    /// that delivered it for another sender has to report so, and keep it.
     pub fn is_unfit(&self) -> bool {
         let refused = [
             Category::SuspensionResumePayloadInvalid,
+            Category::SuspensionRecordInvalid,
             Category::RequestInvalid,
             Category::RequestTooLarge,
             Category::HarnessSignalCorrelationFailed,

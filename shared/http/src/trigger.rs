@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | completed, suspended, buffered, stale | success | it is done, or was done before |
 //! | failed, because the content of an event does not fit | failure | only the queue of failures reports it |
+//! | failed, because a changed graph does not take the pause of an event up | failure | it is given again once a version does |
 //! | refused, because its invocation is put aside | failure | it is given again once that was tried again |
 //! | failed otherwise, user-correctable | success, and a warning in the log | delivering the same again cannot help |
 //! | failed before, and this is a duplicate | success, and a warning in the log | the same |

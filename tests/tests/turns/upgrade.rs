@@ -131,6 +131,25 @@ async fn an_answer_that_was_accepted_waits_for_a_version_that_takes_its_pause_up
 }
 
 #[tokio::test]
+async fn a_signal_for_a_pause_that_no_version_takes_up_stays_with_its_carrier() {
+    let stage = asleep().await;
+    let signal = || Transmission::signal("s", map(json!({ "x": 9 })));
+    for graph in [
+        graph("question", "new", "1"),
+        graph("ask", "new", "2"),
+        graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse),
+    ] {
+        let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph)]);
+        let turn = worker.turn(signal()).await.outcome;
+        let TurnOutcome::Errored(error) = turn else { panic!("{turn:?}") };
+        assert!(error.is_unfit(), "whoever sent it does not know: {error:?}");
+    }
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph("ask", "old", "1"))]);
+    let turn = worker.turn(signal()).await.outcome;
+    assert!(matches!(&turn, TurnOutcome::Completed(done) if done.state["x"] == 9), "{turn:?}");
+}
+
+#[tokio::test]
 async fn a_graph_may_refuse_pauses_of_another_shape() {
     let stage = asleep().await;
     let newer = graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse);
