@@ -44,7 +44,7 @@ use crate::documents::Stored;
 use crate::idempotency::Sighting;
 use crate::messages::unplaced;
 use crate::receipts::{AnsweredApproval, ApprovalDecision, decision, is_of_another, note_approval};
-use crate::refusal::{conflict, internal, refused, store, transition};
+use crate::refusal::{conflict, internal, store, transition, unanswered};
 
 /// Kinds of waits that ask for a permission.
 const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
@@ -254,7 +254,7 @@ impl Api {
                 InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }
             }),
         };
-        let write = write.map_err(|error| refused("message.parts", error))?;
+        let write = write.map_err(|error| unanswered("message.parts", error))?;
         let decides = matches!(write, InvocationWrite::Deliver { .. });
         let confides = is_confidential(&message.parts);
         task.kept.own.is_confidential |= confides;

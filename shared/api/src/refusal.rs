@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use dormouse_harness::{Bucket, TurnError};
-use dormouse_ports::{SignerError, StoreError};
+use dormouse_ports::{Category, SignerError, StoreError};
 use dormouse_protocol::{ErrorCode, ProtocolError};
 
 /// Number of seconds after which a request that found the store busy may come again.
@@ -123,6 +123,18 @@ pub(crate) fn transition(message: &str) -> ProtocolError {
     ProtocolError::new(ErrorCode::InvalidStateTransition, message)
 }
 
+/// The harness did not take the answer that a client sent in `param` to a task that sleeps. Where the agent of the task is not
+/// served, or not as it takes the task up, nothing is wrong with the answer.
+pub(crate) fn unanswered(param: &str, error: TurnError) -> ProtocolError {
+    let of_agent = [Category::GraphUnknown, Category::SuspensionPinned, Category::SuspensionRecordInvalid];
+    if !of_agent.contains(&error.category) {
+        return refused(param, error);
+    }
+    tracing::warn!(%error.message, "a task cannot be answered now: its agent is not served as it was");
+    let message = "the agent of the task is not served now, or not as it was: the task sleeps on; answer it later";
+    ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(SOON)
+}
+
 /// The harness did not take what a client sent in `param`.
 pub(crate) fn refused(param: &str, error: TurnError) -> ProtocolError {
     match error.bucket {
@@ -132,5 +144,21 @@ pub(crate) fn refused(param: &str, error: TurnError) -> ProtocolError {
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the server is busy").retry_after(SOON)
         }
         Bucket::SessionTerminating => internal(&error.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_no_version_of_its_agent_takes_now_is_not_wrong() {
+        for category in [Category::GraphUnknown, Category::SuspensionPinned, Category::SuspensionRecordInvalid] {
+            let refusal = unanswered("message.parts", TurnError::new(category, "the graph has no node `ask` more"));
+            assert_eq!(refusal.code(), ErrorCode::ServiceUnavailable);
+            assert!(refusal.message().contains("the task sleeps on"), "{}", refusal.message());
+        }
+        let misfit = TurnError::new(Category::SuspensionResumePayloadInvalid, "`amount` is no number");
+        assert_eq!(unanswered("message.parts", misfit).code(), ErrorCode::InvalidRequest);
     }
 }

@@ -90,7 +90,7 @@ pub(crate) async fn input(worker: &Worker, paused: &PausedInvocation, mut payloa
         let message = "it waits for several answers; send each of them to the address of its own part";
         return Err(TurnError::new(Category::RequestInvalid, message).of(&paused.invocation_id));
     }
-    let graph = worker.graphs.of(paused).await?;
+    let graph = worker.graph_of(paused).await.map_err(|error| error.of(&paused.invocation_id))?;
     graph.takes(paused, &payload).map_err(|error| TurnError::from(error).of(&paused.invocation_id))?;
     Ok(payload)
 }
