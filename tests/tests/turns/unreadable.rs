@@ -92,6 +92,37 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     embedded.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn an_invocation_that_a_build_cannot_read_is_not_put_aside_and_goes_on_with_one_that_can() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.shipped_on(store.clone(), Mode::Stateless).unwrap();
+    let start = FreshTurn::new(REMINDER, map(json!({ "text": "tea", "after": "PT1H" })));
+    let turn = worker.turn(FreshTurn { invocation_id: Some("later".into()), ..start }).await;
+    assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
+    // It is under way when the build before comes back.
+    stage.hold_in(&*store, "later", Map::new(), std::time::Duration::from_secs(30)).await;
+    let key = |name: &str| AttributeValue::S(name.to_owned());
+    let get = embedded.client().get_item().table_name(TABLE);
+    let get = get.key("pk", key("INVOCATION#later")).key("sk", key("PAUSED"));
+    let written = get.send().await.unwrap().item.unwrap()["pause"].clone();
+    damage(&embedded, "INVOCATION#later", "PAUSED", "pause").await;
+    for _ in 0..limits::ATTEMPTS + 2 {
+        stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+        let (swept, turns) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+        assert_eq!(swept.called, 1, "{swept:?}");
+        assert!(matches!(turns[..], [TurnOutcome::Errored(_)]), "{turns:?}");
+    }
+    let update = embedded.client().update_item().table_name(TABLE).update_expression("SET pause = :written");
+    let update = update.key("pk", key("INVOCATION#later")).key("sk", key("PAUSED"));
+    update.expression_attribute_values(":written", written).send().await.unwrap();
+    stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+    let (_, turns) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+    assert!(matches!(turns[..], [TurnOutcome::Completed(_)]), "{turns:?}");
+    assert_eq!(store.put_aside().await.unwrap().ids, []);
+    embedded.stop().await.unwrap();
+}
+
 /// Writes `value` over `attribute` of the item at `pk` and `sk`.
 async fn overwrite(
     embedded: &EmbeddedDynamoDb,

@@ -106,9 +106,29 @@ impl InvocationItems {
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.bodies.put_blobs(encoder.blobs).await?;
         match self.table.write_alone(&claim_write(request, payload)).await? {
-            WriteOutcome::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.record(&item).await?))),
+            WriteOutcome::Done(item) => match self.record(&item).await {
+                Ok(record) => Ok(ClaimOutcome::Granted(Box::new(record))),
+                Err(error) => {
+                    self.take_back(request, &item).await;
+                    Err(error)
+                }
+            },
             WriteOutcome::Refused(None) => Ok(ClaimOutcome::NotFound),
             WriteOutcome::Refused(Some(item)) => self.refused_claim(request, &item).await,
+        }
+    }
+
+    /// Takes back the attempt that `request` was granted, of which nothing more can be read than its `item`: a later build may have
+    /// written it, and no worker dies of it. The claim ends by itself.
+    async fn take_back(&self, request: &ClaimRequest, item: &Item) {
+        let Ok(generation) = number(item, GENERATION) else { return };
+        let commit_id = text_value(format!("unread-{}", request.owner.as_str()));
+        let keep = keep_write(&request.invocation_id, generation, (&request.owner, None), commit_id);
+        if let Err(error) = self.table.write_alone(&keep).await {
+            tracing::warn!(
+                %error, invocation_id = %request.invocation_id,
+                "an invocation cannot be read; the attempt at it counts as if its worker had died"
+            );
         }
     }
 
