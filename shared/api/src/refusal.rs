@@ -126,7 +126,12 @@ pub(crate) fn transition(message: &str) -> ProtocolError {
 /// The harness did not take the answer that a client sent in `param` to a task that sleeps. Where the agent of the task is not
 /// served, or not as it takes the task up, nothing is wrong with the answer.
 pub(crate) fn unanswered(param: &str, error: TurnError) -> ProtocolError {
-    let of_agent = [Category::GraphUnknown, Category::SuspensionPinned, Category::SuspensionRecordInvalid];
+    let of_agent = [
+        Category::GraphUnknown,
+        Category::ProviderUnavailable,
+        Category::SuspensionPinned,
+        Category::SuspensionRecordInvalid,
+    ];
     if !of_agent.contains(&error.category) {
         return refused(param, error);
     }

@@ -98,6 +98,8 @@ pub struct Declared {
     pub names: Vec<String>,
     /// Parts that were left out, in sentences.
     pub left_out: Vec<String>,
+    /// True if an agent that was left out may be made when that is tried again.
+    pub(crate) may_pass: bool,
     /// Of what each agent is made.
     pub(crate) parts: Vec<AgentParts>,
 }
@@ -109,7 +111,8 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
     found.sort_by_key(|agent| Some(&agent.name) != default.as_ref());
     let mut left_out = Vec::new();
     let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
-    let mut declared = Declared { agents: Agents::new(), names: Vec::new(), left_out, parts: Vec::new() };
+    let agents = Agents::new();
+    let mut declared = Declared { agents, names: Vec::new(), left_out, may_pass: false, parts: Vec::new() };
     let mut staff = Staff::default();
     let limits = AgentLimits { shown_in_spans: models::shown_in_spans(ports).await, ..AgentLimits::default() };
     for agent in found {
@@ -119,7 +122,10 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
                 let parts = (model, sources.clone(), hooks);
                 staff.add(AgentParts { limits, ..parts_of(workspace, agent, parts, ports) });
             }
-            Err(reason) => declared.left_out.push(format!("agent `{}` is left out: {reason}", agent.name)),
+            Err(none) => {
+                declared.may_pass |= none.may_pass;
+                declared.left_out.push(format!("agent `{}` is left out: {}", agent.name, none.reason));
+            }
         }
     }
     let staff = staff.with_colleagues(workspace);

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use dormouse_agent::graph::ModelPart;
 use dormouse_agent::workspace::{AgentDefinition, Lookup, ModelDefinition, Workspace};
-use dormouse_ports::PayloadLimit;
 use dormouse_ports::model::{BackgroundProvider, ModelProvider};
+use dormouse_ports::{PayloadLimit, SecretError};
 use dormouse_providers::telemetry::TelemetryOptions;
 use dormouse_providers::{
     ApiKey, Capabilities, ProviderPorts, ProviderSetup, Reported, anthropic, bedrock, gemini, openai, responses,
@@ -25,18 +25,32 @@ pub(crate) async fn shown_in_spans(ports: &DeclaredPorts) -> Option<PayloadLimit
     asked.expose().eq_ignore_ascii_case("true").then(PayloadLimit::default)
 }
 
+/// Why there is no model.
+pub(crate) struct NoModel {
+    /// The same in a sentence.
+    pub(crate) reason: String,
+    /// True if there may be one when it is looked up again.
+    pub(crate) may_pass: bool,
+}
+
+impl From<String> for NoModel {
+    fn from(reason: String) -> Self {
+        Self { reason, may_pass: false }
+    }
+}
+
 /// The model of `agent`.
 ///
 /// # Errors
-/// A sentence that says why there is none.
+/// Why there is none.
 pub(crate) async fn part(
     workspace: &Workspace,
     agent: &AgentDefinition,
     ports: &DeclaredPorts,
-) -> Result<ModelPart, String> {
+) -> Result<ModelPart, NoModel> {
     let resolved = workspace.model_of(agent)?;
     let Some(definition) = workspace.model(&resolved.reference) else {
-        return Err(format!("there is no model `{}` here", resolved.reference));
+        return Err(format!("there is no model `{}` here", resolved.reference).into());
     };
     // A model of whoever runs the server is asked as that asks it, also by agents that are given nothing else.
     let ports = match &ports.lender {
@@ -68,7 +82,7 @@ pub(crate) async fn part(
 }
 
 /// What every wire needs to know of the model.
-async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<ProviderSetup, String> {
+async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<ProviderSetup, NoModel> {
     let outside = ProviderPorts { fetch: ports.fetch.clone(), clock: ports.clock.clone() };
     let mut setup = ProviderSetup::new(outside, &definition.model).capabilities(Capabilities::ALL);
     if definition.returns_reasoning() {
@@ -76,7 +90,10 @@ async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<Pr
     }
     if let Some(url) = &definition.url {
         let lookup = Lookup { env: &*ports.env, secrets: &*ports.secrets };
-        let unknown = |error| format!("the address of model `{}`: {error}", definition.name);
+        let unknown = |error: SecretError| NoModel {
+            reason: format!("the address of model `{}`: {error}", definition.name),
+            may_pass: matches!(error, SecretError::Unavailable(_)),
+        };
         let address = url.resolve(&lookup).await.map_err(unknown)?;
         setup = setup.base_url(address.expose());
         setup = url.secrets(&lookup).await.map_err(unknown)?.into_iter().fold(setup, ProviderSetup::hiding);

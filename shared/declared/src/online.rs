@@ -64,7 +64,7 @@ async fn models_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presence
                 let ready = in_time(&*ports.clock, part.provider.ready()).await;
                 ready.and_then(|ready| ready.map_err(|error| error.message)).map(|()| "answers".to_owned())
             }
-            Err(reason) => Err(reason),
+            Err(none) => Err(none.reason),
         };
         Presence { kind: PresenceKind::Model, name, outcome, tools: Vec::new() }
     });

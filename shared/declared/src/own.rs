@@ -116,6 +116,12 @@ impl MadeAgents {
     fn graph(&self, name: &str) -> Option<Arc<CompiledGraph>> {
         self.graphs.iter().find(|graph| graph.name() == name).cloned()
     }
+
+    /// Why the agent `name` of the `version` is not there, where it is refused.
+    fn left_out(&self, name: &str, version: &str) -> Option<EngineError> {
+        let reason = self.own.refused.get(name)?;
+        Some(EngineError::new(Category::GraphUnknown, format!("in {version}: {reason}")))
+    }
 }
 
 impl fmt::Debug for StoredAgents {
@@ -367,13 +373,13 @@ impl GraphSource for StoredAgents {
         let (workspace, digest) = version.split_once('@').ok_or_else(unknown)?;
         let lent = self.lent().await.map_err(|error| away(&error))?;
         if let Some(made) = self.known(version, &lent) {
-            return made.graph(name).ok_or_else(unknown);
+            return made.graph(name).ok_or_else(|| made.left_out(name, version).unwrap_or_else(unknown));
         }
         let files = self.from.files.find(&WorkspaceId::from(workspace.to_owned())).await;
         let files = files.map_err(|error| away(&error))?.ok_or_else(unknown)?;
         let bundle = store_of(&files).load(NAME, digest).await.map_err(|error| away(&error))?.ok_or_else(unknown)?;
         let made = self.made_of(&files, bundle, true).await.map_err(|error| away(&error))?;
-        made.graph(name).ok_or_else(unknown)
+        made.graph(name).ok_or_else(|| made.left_out(name, version).unwrap_or_else(unknown))
     }
 
     fn made(&self) -> Vec<Arc<CompiledGraph>> {

@@ -104,6 +104,8 @@ struct LoadedBundle {
     personas: Vec<PersonaSpec>,
     models: Vec<ModelDefinition>,
     offer: Offer,
+    /// When it is made again, where an agent is left out that may be there then.
+    until: Option<Timestamp>,
 }
 
 impl LoadedBundle {
@@ -181,7 +183,12 @@ impl PublishedAgents {
 
     /// A bundle that was loaded before; it counts as used.
     fn kept(&self, version: &str) -> Option<Arc<LoadedBundle>> {
+        let now = self.from.ports.clock.now();
         let mut loaded = locked(&self.loaded);
+        if loaded.get(version)?.until.is_some_and(|until| until <= now) {
+            loaded.shift_remove(version);
+            return None;
+        }
         let at = loaded.get_index_of(version)?;
         let last = loaded.len() - 1;
         loaded.move_index(at, last);
@@ -200,12 +207,13 @@ impl PublishedAgents {
         for reason in &declared.left_out {
             tracing::warn!(version, reason, "a part of a published workspace does not run here");
         }
+        let until = declared.may_pass.then(|| ports.clock.now() + FRESH);
         let mut offer = Offer::of(&workspace, &self.from.platform, &declared);
         if self.from.home.is_some() && !workspace.settings.shared {
             offer.at_home = reaching(&workspace, &declared.parts);
         }
         if declared.names.is_empty() {
-            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models, offer });
+            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models, offer, until });
         }
         let compiled = declared.agents.compile(&self.from.outside);
         let compiled = compiled.map_err(|error| Unloaded::Broken(error.to_string()))?;
@@ -220,7 +228,7 @@ impl PublishedAgents {
             PersonaSpec { at_home, ..spec.clone() }.of_version(&version)
         };
         let personas = compiled.personas.linked().iter().map(described).collect();
-        Ok(LoadedBundle { version, graphs, personas, models, offer })
+        Ok(LoadedBundle { version, graphs, personas, models, offer, until })
     }
 
     /// The current bundle of `workspace`; `None` where none is published.
@@ -420,7 +428,10 @@ impl GraphSource for PublishedAgents {
     async fn of_version(&self, name: &str, version: &str) -> Result<Arc<CompiledGraph>, EngineError> {
         let unknown = || EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}` in {version}"));
         let (workspace, digest) = version.split_once('@').ok_or_else(unknown)?;
-        self.bundle(workspace, digest).await?.graph(name).cloned().ok_or_else(unknown)
+        let bundle = self.bundle(workspace, digest).await?;
+        let why = bundle.offer.refused.get(name);
+        let left_out = |reason| EngineError::new(Category::GraphUnknown, format!("in {version}: {reason}"));
+        bundle.graph(name).cloned().ok_or_else(|| why.map_or_else(unknown, left_out))
     }
 
     fn made(&self) -> Vec<Arc<CompiledGraph>> {

@@ -1,7 +1,7 @@
 //! Agents of published bundles: a run keeps the bundle that it began with, and a process asks for no more than it needs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,10 +11,11 @@ use dormouse_api::{AgentSource, Outside, RecordingEngine, RecordingStore};
 use dormouse_declared::{DeclaredPorts, LentModels, PublishedAgents, PublishedFrom, Refresh, ToolSources};
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update};
 use dormouse_harness::{
-    DescriptorWakes, FreshTurn, GraphRegistry, GraphSource, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
+    Bucket, DescriptorWakes, FreshTurn, GraphRegistry, GraphSource, Harness, HarnessConfig, Mode, Transmission,
+    TurnOutcome,
 };
 use dormouse_ports::tool::{ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
-use dormouse_ports::{Category, Map, Secret};
+use dormouse_ports::{Category, Map, Secret, SecretError, Secrets};
 use dormouse_testkit::{
     CountingIds, ManualClock, MemoryBus, MemoryObjects, MemoryStore, MemorySubscriptions, ScriptedAnswer,
     ScriptedFetch, TokioSpawner,
@@ -32,6 +33,21 @@ struct World {
     clock: Arc<ManualClock>,
     fetch: ScriptedFetch,
     ids: Arc<CountingIds>,
+    secrets: Arc<dyn Secrets>,
+}
+
+/// Secrets that cannot be had while they are away.
+#[derive(Default)]
+struct Elsewhere(AtomicBool);
+
+#[async_trait]
+impl Secrets for Elsewhere {
+    async fn resolve(&self, _: &str) -> Result<Secret, SecretError> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(SecretError::Unavailable("too many requests".to_owned())),
+            false => Ok(Secret::new("http://models.test/v1")),
+        }
+    }
 }
 
 /// Counts how often it is asked whether anything has changed.
@@ -93,6 +109,7 @@ impl World {
             clock: Arc::default(),
             fetch: ScriptedFetch::default(),
             ids: Arc::default(),
+            secrets: Arc::new(Secret::new("hush")),
         }
     }
 
@@ -147,7 +164,7 @@ impl World {
                 clock: self.clock.clone(),
                 ids: self.ids.clone(),
                 env: Arc::new(Secret::new("none")),
-                secrets: Arc::new(Secret::new("hush")),
+                secrets: self.secrets.clone(),
                 tools: Arc::new(Booking),
                 deltas: None,
                 bedrock: None,
@@ -414,6 +431,29 @@ fn bundle_with(files: &[(&str, &str)]) -> Bundle {
     let given = files.iter().map(|(path, text)| ((*path).to_owned(), FileContent::Bytes(text.as_bytes().to_vec())));
     let files = bundle("Be kind.\n").files().into_iter().chain(given).collect();
     Bundle::of_readable(&files).expect("a bundle")
+}
+
+#[tokio::test]
+async fn what_sleeps_goes_on_once_the_address_of_its_model_is_known_where_it_could_not_be_looked_up() {
+    let secrets = Arc::new(Elsewhere::default());
+    let world = World { secrets: secrets.clone(), ..World::new() };
+    let model = "m:\n  provider: openai-compatible\n  name: tiny\n  url: ${secrets.URL}\n";
+    world.publish_bundle(&bundle_with(&[(".openharness/models/m.yaml", model)]));
+    world.fetch.answer(asks_for_the_tool()).answer(says("done"));
+    let TurnOutcome::Suspended(asleep) = world.sandbox().harness.turn(book()).await.outcome else { panic!("it waits") };
+    secrets.0.store(true, Ordering::SeqCst);
+    let other = world.sandbox();
+    let answer = || {
+        let decision = object(json!({ "decision": "approve" }));
+        Transmission::callback(asleep.invocation_id.clone(), None, decision)
+    };
+    let TurnOutcome::Errored(error) = other.harness.turn(answer()).await.outcome else { panic!("it has no model") };
+    assert_eq!((error.category, error.bucket), (Category::GraphUnknown, Bucket::RetryableTransient));
+    assert!(error.message.contains("the address of model `m`"), "{}", error.message);
+    secrets.0.store(false, Ordering::SeqCst);
+    world.clock.advance(Duration::from_secs(11));
+    let done = other.harness.turn(answer()).await.outcome;
+    assert!(matches!(done, TurnOutcome::Completed(_)), "{done:?}");
 }
 
 #[tokio::test]
