@@ -128,9 +128,14 @@ async def a2a_takes_no_wait_for_a_time_for_a_question(api):
     client = await a2a_client(api.http, streaming=True)
     reminder = message({"text": "tea", "after": "PT2S"}, metadata={"persona_id": "persona_reminder"})
     events = await told(client, reminder)
-    states = [update.status.state for _, update in events if update]
+    updates = [update for _, update in events if update]
+    statuses = [update for update in updates if update.kind == "status-update"]
+    states = [update.status.state for update in statuses]
     assert "input-required" not in states and states[-1] == "completed", states
-    assert [update.final for _, update in events if update].count(True) == 1, events
+    assert [update.final for update in statuses].count(True) == 1, events
+    made = [update.artifact for update in updates if update.kind == "artifact-update"]
+    assert made and made[0].parts[0].root.data["text"] == "tea", updates
+    assert events[-1][0].artifacts, "the task that the client puts together has it, too"
 
 
 async def a2a_cancels_and_repeats_nothing(api):

@@ -3,7 +3,7 @@
 //! | A2A | here |
 //! |---|---|
 //! | `message/send` | submits a task, or answers the one that the message names; waits for its end or its next question, unless the client polls |
-//! | `message/stream` | the same as server-sent events, which end when the task ends or asks; -32004 where responses are sent whole |
+//! | `message/stream` | the same as server-sent events, artifacts as they are made, which end when the task ends or asks; -32004 where responses are sent whole |
 //! | `tasks/resubscribe` | what happens from now on, until the task ends or asks, again if it does already |
 //! | `tasks/get`, `tasks/cancel` | the task |
 //! | `tasks/pushNotificationConfig/set`, `get`, `list`, `delete` | webhooks of the task's session; -32003 where none are sent |
@@ -18,6 +18,7 @@
 //! persona works is told by `metadata.persona_id`. Content is text and JSON; files are refused (-32005). Everything is
 //! asked of the operations of the protocol, with the key and the scopes of the caller.
 
+mod artifacts;
 mod asked;
 mod push;
 mod shown;
@@ -314,15 +315,16 @@ impl Protocol {
             },
         };
         let is_over = updates.is_none();
-        let about = snapshot.about();
+        let (about, artifacts) = (snapshot.about(), self.artifacts_for(caller));
         let updates = updates.unwrap_or_else(|| stream::empty().boxed());
         // It ends with the block that is its last one, not with what would come behind that.
         let updates = stream::unfold((updates, is_over), move |(mut updates, is_over)| {
-            let (id, about) = (id.clone(), about.clone());
+            let (id, about, artifacts) = (id.clone(), about.clone(), artifacts.clone());
             async move {
                 let item = if is_over { None } else { updates.next().await }?;
+                let made = artifacts.made_in(&item).await;
                 let mut is_over = false;
-                let block = shown::updates(&id, &about, &item, &mut is_over);
+                let block = shown::updates((&id, &about), &item, &made, &mut is_over);
                 Some((block, (updates, is_over)))
             }
         });

@@ -5,8 +5,9 @@ use std::time::Duration;
 use dormouse_api::keys::Grant;
 use dormouse_api::{Keys, StreamLimits};
 use dormouse_http::Content;
+use dormouse_protocol::id::ArtifactId;
 use dormouse_protocol::resource::CreateSessionRequest;
-use dormouse_protocol::{EventKind, Operation, Scope};
+use dormouse_protocol::{EventKind, Identifier, Operation, Scope};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
@@ -337,6 +338,51 @@ async fn a_stream_ends_with_its_last_block() {
     let last = String::from_utf8(pieces.next().await.expect("the end of the task")).unwrap();
     assert!(last.contains(r#""final":true"#), "{last}");
     assert_eq!(pieces.next().now_or_never(), Some(None), "nothing is waited for behind it");
+}
+
+/// An artifact that is an image, and how A2A shows it.
+fn image() -> (Value, Value) {
+    let file = json!({ "uri": "https://agents.example.com/v1/artifacts/artifact_1/content", "mimeType": "image/png" });
+    let shown = json!({ "artifactId": "artifact_1", "name": "image", "parts": [{ "kind": "file", "file": file }] });
+    (json!({ "id": "artifact_1", "kind": "image", "mime_type": "image/png", "uri": null }), shown)
+}
+
+#[tokio::test]
+async fn an_artifact_that_is_no_json_is_a_file_with_its_address() {
+    let world = world();
+    let (image, shown) = image();
+    world.desk.artifacts.lock().unwrap().push(image);
+    let answer = asked(&world, "tasks/get", json!({ "id": OVER })).await;
+    assert_eq!(answer["result"]["artifacts"], json!([shown]), "{answer}");
+}
+
+#[tokio::test]
+async fn a_stream_tells_of_artifacts_as_they_are_made_to_who_may_read_them() {
+    let world = World::with(StreamLimits::default());
+    world.append(TASK, EventKind::AgentMessage);
+    let body = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/resubscribe", "params": { "id": TASK } });
+    let body = body.to_string();
+    let reader = Grant { scopes: [Scope::TasksRead, Scope::EventsRead].into(), ..grant("ada") };
+    let (image, shown) = image();
+    for (request, is_told) in
+        [(world.request("POST", "/a2a", &body), true), (world.request_by(reader, ("POST", "/a2a", &body)), false)]
+    {
+        world.desk.artifacts.lock().unwrap().clear();
+        let Content::Live(mut pieces) = world.server.http(request).await.content else { panic!("it is whole") };
+        assert!(pieces.next().await.is_some(), "how the task is");
+        world.desk.artifacts.lock().unwrap().push(image.clone());
+        let about = ArtifactId::from("artifact_1").pointer();
+        world.append_about(TASK, (EventKind::ArtifactCreated, about), json!({ "kind": "image" }));
+        let told = String::from_utf8(pieces.next().await.expect("what was made")).unwrap();
+        if is_told {
+            let told: Value = serde_json::from_str(told.trim_end().strip_prefix("data: ").expect("a block")).unwrap();
+            let update = &told["result"];
+            assert_eq!((&update["kind"], &update["taskId"]), (&json!("artifact-update"), &json!(TASK)), "{told}");
+            assert_eq!((&update["artifact"], &update["lastChunk"]), (&shown, &json!(true)), "{told}");
+        } else {
+            assert_eq!(told, "");
+        }
+    }
 }
 
 #[tokio::test]

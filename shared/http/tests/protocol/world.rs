@@ -22,7 +22,7 @@ use dormouse_protocol::id::{Identifier, SessionId, TaskId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
 use dormouse_protocol::resource::CreateWebhookRequest;
-use dormouse_protocol::{Draft, Event, EventKind, List, Map, PROTOCOL_VERSION, ProtocolError, Scope};
+use dormouse_protocol::{Draft, Event, EventKind, List, Map, PROTOCOL_VERSION, ProtocolError, ResourcePointer, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -134,6 +134,8 @@ pub(crate) struct Desk {
     pub(crate) calls: Mutex<Vec<Call>>,
     /// True once the task [`LISTENS`] has ended.
     pub(crate) has_ended: Mutex<bool>,
+    /// The artifacts of each task; their content is an image.
+    pub(crate) artifacts: Mutex<Vec<Value>>,
 }
 
 #[async_trait]
@@ -168,7 +170,15 @@ impl Operations for Desk {
                 Ok(CallAnswer::Json(200, json!(List::page(page, next))))
             }
             Operation::AppendTaskMessage if task == LISTENS => Ok(CallAnswer::Json(202, json!({"id": "message_1"}))),
-            Operation::ListArtifacts => Ok(CallAnswer::Json(200, json!({"data": []}))),
+            Operation::ListArtifacts => {
+                Ok(CallAnswer::Json(200, json!({"data": self.artifacts.lock().unwrap().clone()})))
+            }
+            Operation::GetArtifact => {
+                let all = self.artifacts.lock().unwrap();
+                let found = all.iter().find(|artifact| artifact["id"] == call.params.get("artifact_id"));
+                let found = found.map(|artifact| CallAnswer::Json(200, artifact.clone()));
+                found.ok_or_else(|| ProtocolError::not_found("artifact"))
+            }
             Operation::DownloadArtifactContent => {
                 Ok(CallAnswer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
             }
@@ -281,7 +291,13 @@ impl World {
         let shelf = Arc::new(Shelf::default());
         let clock = Arc::new(ManualClock::default());
         let notifier = AppendNotifier::default();
-        let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default(), has_ended: Mutex::default() });
+        let desk = Desk {
+            shelf: shelf.clone(),
+            calls: Mutex::default(),
+            has_ended: Mutex::default(),
+            artifacts: Mutex::default(),
+        };
+        let desk = Arc::new(desk);
         let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
         shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
         let wire = ProtocolConfig { commands, ..wire(&shelf, &notifier, limits, serves) };
@@ -332,12 +348,16 @@ impl World {
 
     /// The same, with what the event tells.
     pub(crate) fn append_with(&self, task: &str, kind: EventKind, payload: Value) {
+        self.append_about(task, (kind, TaskId::from(task).pointer()), payload);
+    }
+
+    /// The same of an event of `task` that is about something else.
+    pub(crate) fn append_about(&self, task: &str, (kind, about): (EventKind, ResourcePointer), payload: Value) {
         let mut streams = self.shelf.streams.lock().unwrap();
         let task = TaskId::from(task);
         let entries = streams.entry(SESSION.to_owned()).or_default();
         let position = entries.len() as u64 + 1;
-        let draft =
-            Draft::new(kind, task.pointer(), payload).within(None, Some(&SessionId::from(SESSION)), Some(&task));
+        let draft = Draft::new(kind, about, payload).within(None, Some(&SessionId::from(SESSION)), Some(&task));
         let event = draft.at(EventPlace { stream: SESSION, position, sequence: position, at: self.clock.now() });
         let Value::Object(entry) = json!(event) else { panic!("an event is an object") };
         entries.push(entry);

@@ -4,12 +4,12 @@ use dormouse_api::{Call, CallAnswer, StreamItem, StreamOptions};
 use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
-use dormouse_protocol::{ErrorCode, Event, Identifier, Map, ProtocolError, Scope};
+use dormouse_protocol::{ErrorCode, Event, Identifier, Map, ProtocolError};
 use futures::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shown::{self, ROOM_OF_ARTIFACTS, Snapshot};
+use super::shown::Snapshot;
 use super::{CONTENT, Caller, INTERNAL, NOT_CANCELABLE, PARAMS, Protocol, REFUSED, REQUEST, RpcError, known_task};
 use crate::protocol::admit::check_scope;
 
@@ -237,30 +237,10 @@ impl Protocol {
             };
             after = format!("&after_event_id={next}");
         }
-        let artifacts = self.artifacts(caller, id).await.map_err(|error| refused(&error))?;
+        let artifacts = self.artifacts_for(caller).of(id).await.map_err(|error| refused(&error))?;
         let mut snapshot = Snapshot::of(id, &task, &events, (artifacts, history));
         snapshot.is_behind &= is_whole;
         Ok(snapshot)
-    }
-
-    /// The artifacts of a task, with their content as far as it is JSON and an answer has room for it; none for who may not read
-    /// them.
-    async fn artifacts(&self, caller: &Caller, task: &TaskId) -> Result<Vec<Value>, ProtocolError> {
-        if !caller.actor.scopes.contains(&Scope::ArtifactsRead) {
-            return Ok(Vec::new());
-        }
-        let list = self.ask(caller, Ask::get("/v1/artifacts", &format!("task_id={task}"))).await?;
-        let (mut shown, mut room) = (Vec::new(), ROOM_OF_ARTIFACTS);
-        for artifact in list["data"].as_array().into_iter().flatten() {
-            let path = format!("/v1/artifacts/{}/content", artifact["id"].as_str().unwrap_or_default());
-            // Content that is elsewhere has an address only.
-            let content = self.ask(caller, Ask::get(&path, "")).await.unwrap_or_default();
-            let left = room.checked_sub(shown::size(&content));
-            room = left.unwrap_or(room);
-            let own = left.is_none().then(|| format!("{}{path}", self.about.base_url));
-            shown.extend(shown::artifact(artifact, content, own));
-        }
-        Ok(shown)
     }
 
     /// What happens to a task behind the event `after`.
@@ -277,15 +257,19 @@ impl Protocol {
     }
 
     pub(super) async fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Result<Value, ProtocolError> {
-        match self.streaming.operations.serve(call_of(caller, &ask)?).await? {
-            CallAnswer::Json(_, value) | CallAnswer::Repeated(_, value) => Ok(value),
-            CallAnswer::Bytes { bytes, .. } => Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null)),
-            CallAnswer::Empty => Ok(Value::Null),
-        }
+        Ok(value_of(self.streaming.operations.serve(call_of(caller, &ask)?).await?))
     }
 }
 
-fn call_of(caller: &Caller, ask: &Ask<'_>) -> Result<Call, ProtocolError> {
+/// What `answer` says, as far as it is JSON.
+pub(super) fn value_of(answer: CallAnswer) -> Value {
+    match answer {
+        CallAnswer::Json(_, value) | CallAnswer::Repeated(_, value) => value,
+        CallAnswer::Bytes { .. } | CallAnswer::Empty => Value::Null,
+    }
+}
+
+pub(super) fn call_of(caller: &Caller, ask: &Ask<'_>) -> Result<Call, ProtocolError> {
     let found = Operation::find(ask.method, ask.path)?;
     check_scope(&caller.actor, found.operation)?;
     let mut fields = ask.body.as_object().cloned().unwrap_or_default();

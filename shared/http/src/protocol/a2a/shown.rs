@@ -1,5 +1,7 @@
 //! Tasks, messages and events as clients of A2A see them.
 
+use std::collections::BTreeMap;
+
 use dormouse_api::{StreamItem, a2a_state as state_of, a2a_status};
 use dormouse_ports::limits::ANSWER;
 use dormouse_protocol::id::TaskId;
@@ -91,8 +93,14 @@ impl TaskIds {
     }
 }
 
-/// What `item` says to a client of A2A about the request `id`; `is_over` becomes true with the last of it.
-pub(super) fn updates(id: &Value, about: &TaskIds, item: &StreamItem, is_over: &mut bool) -> String {
+/// What `item` says to a client of A2A about the request `id`, with the artifacts that were `made`, by their ids; `is_over`
+/// becomes true with the last of it.
+pub(super) fn updates(
+    (id, about): (&Value, &TaskIds),
+    item: &StreamItem,
+    made: &BTreeMap<String, Value>,
+    is_over: &mut bool,
+) -> String {
     let events = match item {
         StreamItem::Events(events) => events.as_slice(),
         // Clients of A2A do not ask for text that is no message yet.
@@ -105,6 +113,13 @@ pub(super) fn updates(id: &Value, about: &TaskIds, item: &StreamItem, is_over: &
     };
     let mut blocks = String::new();
     for event in events {
+        let artifact = made.get(&event.resource.id).filter(|_| event.event == EventKind::ArtifactCreated);
+        if let Some(artifact) = artifact {
+            let update = json!({ "kind": "artifact-update", "taskId": about.task, "contextId": about.context,
+                "artifact": artifact, "append": false, "lastChunk": true });
+            blocks.push_str(&block(id, &update));
+            continue;
+        }
         let Some(status) = status_in(event, about, is_over) else { continue };
         let update = json!({ "kind": "status-update", "taskId": about.task, "contextId": about.context,
             "status": status, "final": *is_over });
@@ -198,7 +213,7 @@ pub(super) fn size(value: &Value) -> usize {
     dormouse_json::length(value).unwrap_or(usize::MAX)
 }
 
-/// An artifact with its `content`, or its address where that is elsewhere, or is too much for an answer and can be had at `own`.
+/// An artifact with its `content`, or its address where that is elsewhere, or is had at `own` alone.
 pub(super) fn artifact(artifact: &Value, content: Value, own: Option<String>) -> Option<Value> {
     let file = |uri: &str| json!({ "kind": "file", "file": { "uri": uri, "mimeType": artifact["mime_type"] } });
     let part = match (own, content, &artifact["uri"]) {
