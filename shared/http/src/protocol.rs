@@ -2,8 +2,8 @@
 //! response.
 //!
 //! A browser that asks whether a page may ask is answered first. A request is looked at in this order, and the first
-//! objection is the answer: path and method (404, 405), version (426), key (401), scope (403), query (400), body (413,
-//! 415, 400), idempotency key (400). Nothing is written before all of it is in order.
+//! objection is the answer: path and method (404, 405), version (426), key (401), scope (403), query (400), condition of a
+//! write (412), body (413, 415, 400), idempotency key (400). Nothing is written before all of it is in order.
 
 mod a2a;
 mod admit;

@@ -76,6 +76,13 @@ impl ProtocolError {
         Self { http: Some(415), header: Some(("accept-encoding", "identity".to_owned())), ..refusal }
     }
 
+    /// The write is to be done on the condition of `header`, and none is checked.
+    pub fn unchecked_condition(header: &str) -> Self {
+        let refusal =
+            Self::invalid(header, "writes are done on no condition: read again, and send it without this header");
+        Self { http: Some(412), ..refusal }
+    }
+
     /// The body is longer than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         let refusal = Self::new(ErrorCode::PayloadTooLarge, format!("at most {limit} bytes are taken"));
@@ -244,11 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn http_has_three_statuses_that_the_table_has_not() {
+    fn http_has_statuses_that_the_table_has_not() {
         let wrong_method = ProtocolError::method_not_allowed(&["GET", "POST"]);
         assert_eq!((wrong_method.status(), wrong_method.header()), (405, Some(("allow", "GET, POST"))));
         assert_eq!(ProtocolError::unsupported_media_type().status(), 415);
         assert_eq!(ProtocolError::unsupported_coding().status(), 415);
+        assert_eq!(ProtocolError::unchecked_condition("if-match").status(), 412);
         let refusal = ProtocolError::not_implemented(Operation::ReplayTask);
         assert_eq!((refusal.status(), refusal.code()), (501, ErrorCode::InvalidRequest));
         assert_eq!(refusal.message(), "this server does not offer replayTask");

@@ -14,6 +14,10 @@ use crate::Request;
 use crate::body::is_encoded;
 use crate::findings::{holder, too_many};
 
+/// Headers by which a client has a write done only if nothing else was written since it read (RFC 9110 §13.1). An answer to a
+/// read has an `ETag`: passed over, they would let a client write over what it wanted to keep.
+const CONDITIONS: [&str; 3] = ["if-match", "if-none-match", "if-unmodified-since"];
+
 /// Knows who may ask for what.
 pub(crate) struct ProtocolAdmission {
     pub(crate) keys: Keys,
@@ -39,6 +43,11 @@ impl ProtocolAdmission {
         check_scope(&actor, operation)?;
         let query = Query::parse(&request.query)?;
         query.check(operation)?;
+        if operation.spec().method.is_write()
+            && let Some(condition) = CONDITIONS.into_iter().find(|name| request.header(name).is_some())
+        {
+            return Err(ProtocolError::unchecked_condition(condition));
+        }
         if is_encoded(request) && !matches!(operation.spec().input, Input::None) {
             return Err(ProtocolError::unsupported_coding());
         }
