@@ -20,16 +20,26 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The form that the caller of `operation` asks for; `None` for the resource.
+    /// The form that the caller of `operation` likes best; `None` for the resource. Of those that it likes as much the first
+    /// counts, and one with `q=0` it does not take (RFC 9110 §12.4.2).
     pub(super) fn wanted(operation: Operation, accept: Option<&str>) -> Option<Self> {
         let accept = accept.filter(|_| operation == Operation::GetReceipt)?;
-        let first = accept.split(',').find_map(|one| match one.split(';').next().unwrap_or_default().trim() {
-            CBOR => Some(Some(Self::Cbor)),
-            JSON => Some(Some(Self::Json)),
-            "application/json" => Some(None),
-            _ => None,
-        });
-        first.flatten()
+        let mut best = (0.0, None);
+        for one in accept.split(',') {
+            let mut parts = one.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let form = match parts.next().unwrap_or_default().as_str() {
+                CBOR => Some(Self::Cbor),
+                JSON => Some(Self::Json),
+                "application/json" => None,
+                _ => continue,
+            };
+            let weight = parts.find_map(|part| part.strip_prefix("q=").map(|weight| weight.parse().unwrap_or(0.0)));
+            let weight: f32 = weight.unwrap_or(1.0);
+            if weight > best.0 {
+                best = (weight, form);
+            }
+        }
+        best.1
     }
 
     /// The receipt that `answer` carries.
@@ -55,5 +65,31 @@ impl Form {
             (Self::Json, Value::Object(_)) => Some((canonical::bytes(payload).ok()?, JSON)),
             (Self::Cbor | Self::Json, _) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_the_one_that_the_caller_likes_best() {
+        for (accept, form) in [
+            ("", None),
+            ("*/*", None),
+            ("application/json", None),
+            ("application/vnd.harn.receipt+cbor", Some(Form::Cbor)),
+            ("Application/VND.harn.receipt+JSON; schema=receipt-2026-04-25", Some(Form::Json)),
+            ("application/vnd.harn.receipt+json, application/vnd.harn.receipt+cbor", Some(Form::Json)),
+            ("application/vnd.harn.receipt+json;q=0.1, application/vnd.harn.receipt+cbor;q=0.2", Some(Form::Cbor)),
+            ("application/vnd.harn.receipt+json;q=0.1, application/json", None),
+            ("application/vnd.harn.receipt+cbor; q=0, application/json;q=0.5", None),
+            ("application/vnd.harn.receipt+cbor;Q=0", None),
+            ("application/json;q=0.5, application/vnd.harn.receipt+cbor; schema=x; q=0.9", Some(Form::Cbor)),
+        ] {
+            assert_eq!(Form::wanted(Operation::GetReceipt, Some(accept)), form, "{accept}");
+            assert_eq!(Form::wanted(Operation::GetTask, Some(accept)), None, "{accept}");
+        }
+        assert_eq!(Form::wanted(Operation::GetReceipt, None), None);
     }
 }
