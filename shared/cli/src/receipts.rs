@@ -126,6 +126,8 @@ pub(crate) enum ReceiptsError {
          `dormouse receipts rotate` again replaces that one"
     )]
     Overtaken(String),
+    #[error("the key {0} is revoked: nothing was changed; rotate to another one")]
+    Revoked(String),
     #[error("{}: there are no keys that sign receipts", .0.display())]
     NoRing(PathBuf),
     #[error("{0:?} is no ARN of a key of AWS KMS: arn:aws:kms:REGION:ACCOUNT:key/ID")]
@@ -148,6 +150,7 @@ impl ReceiptsError {
             | Self::Export { .. }
             | Self::Anchor(_)
             | Self::Overtaken(_)
+            | Self::Revoked(_)
             | Self::NoArn(_)
             | Self::Access(_)
             | Self::Kms(_)
@@ -339,7 +342,10 @@ async fn rotate(asked: &RotateArgs) -> Result<(), ReceiptsError> {
     };
     let ring = dormouse_local::change_receipt_ring(&asked.data, |stands| match (stands, &before) {
         (None, None) => Ok(next),
-        (Some(stands), Some(before)) if stands.signs() == *before => Ok(stands.replaced(next, now)),
+        (Some(stands), Some(before)) if stands.signs() == *before => {
+            let id = next.signs();
+            stands.replaced(next, now).ok_or(ReceiptsError::Revoked(id))
+        }
         (Some(stands), _) => Err(ReceiptsError::Overtaken(stands.signs())),
         (None, Some(_)) => Err(ReceiptsError::NoRing(asked.data.join(RECEIPT_RING))),
     })?;

@@ -111,19 +111,37 @@ impl Ring {
         }
     }
 
-    /// The same, in which the key of `next` signs from `now` on. What it held of the private key before is gone.
+    /// The same, in which the key of `next` signs from `now` on; `None` if that one is revoked. What it held of the private key
+    /// before is gone. A key that signs already, or did before, counts since then: what it signed stays valid.
     #[must_use]
-    pub fn replaced(self, next: Self, now: Timestamp) -> Self {
-        let (mut retired, mut former) = match self {
+    pub fn replaced(self, next: Self, now: Timestamp) -> Option<Self> {
+        let id = next.signs();
+        let (mut active, mut former) = match self {
             Self::Held(ring) => (ring.public(), ring.former),
             Self::Kms(ring) => (ring.public, ring.former),
         };
-        retired.retired_at = Some(now);
-        former.push(retired);
-        match next {
-            Self::Held(ring) => Self::Held(KeyRing { former, ..ring }),
-            Self::Kms(ring) => Self::Kms(KmsRing { former, ..ring }),
+        let known = if active.id == id {
+            Some(active)
+        } else {
+            let place = former.iter().position(|key| key.id == id);
+            let known = place.map(|place| former.remove(place));
+            active.retired_at = Some(now);
+            former.push(active);
+            known
+        };
+        if known.as_ref().is_some_and(|key| key.revoked_at.is_some()) {
+            return None;
         }
+        Some(match next {
+            Self::Held(ring) => {
+                let created_at = known.map_or(ring.created_at, |key| key.created_at);
+                Self::Held(KeyRing { created_at, former, ..ring })
+            }
+            Self::Kms(mut ring) => {
+                ring.public.created_at = known.map_or(ring.public.created_at, |key| key.created_at);
+                Self::Kms(KmsRing { former, ..ring })
+            }
+        })
     }
 
     /// The same, in which the former key `id` is revoked from `at` on; `None` if there is none of that id. The active key

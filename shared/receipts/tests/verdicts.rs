@@ -295,7 +295,7 @@ fn a_ring_rotates_revokes_and_comes_back_from_its_text() {
     let first = Ring::parse(&hex::encode([7; 32])).expect("a ring");
     assert_eq!(first.keys(), keys());
     let next = KeyRing::new([8; 32], Some(t1));
-    let second = again(&first.clone().replaced(Ring::Held(next.clone()), t1));
+    let second = again(&first.clone().replaced(Ring::Held(next.clone()), t1).expect("another key"));
     assert!(!second.text().contains(&hex::encode([7; 32])), "the former private key is gone");
     let old = ours().public().id;
     let new = next.active().public().id;
@@ -322,6 +322,33 @@ fn a_ring_rotates_revokes_and_comes_back_from_its_text() {
     }
 }
 
+#[test]
+fn a_key_that_is_put_in_its_own_place_or_comes_back_has_signed_all_along() {
+    let t1 = at("2026-05-01T00:00:00Z");
+    let t2 = at("2026-06-01T00:00:00Z");
+    let first = Ring::parse(&hex::encode([7; 32])).expect("a ring");
+    let ours_again = |at| Ring::Held(KeyRing::new([7; 32], Some(at)));
+    let same = again(&first.clone().replaced(ours_again(t1), t1).expect("the same key"));
+    assert_eq!(same.keys(), first.keys(), "rotated to the key that signs, nothing changes");
+    let (old, next) = (ours().public().id, KeyRing::new([8; 32], Some(t1)));
+    let new = next.active().public().id;
+    let second = first.replaced(Ring::Held(next), t1).expect("another key");
+    let back = again(&second.clone().replaced(ours_again(t2), t2).expect("a former key"));
+    assert_eq!((back.signs(), back.keys().iter().count()), (old.clone(), 2));
+    assert_eq!(flaws_by(&texts(2), &back.keys(), now()), [""; 0], "what it signed before stays valid");
+    assert_eq!(back.keys().get(&old), keys().get(&old), "it is not retired any more");
+    assert_eq!(back.keys().get(&new).and_then(|key| key.retired_at), Some(t2));
+    let revoked = second.revoked(&old, t2).expect("a former key");
+    assert!(revoked.replaced(ours_again(t2), t2).is_none(), "nobody believes what it signs");
+    let theirs = SigningKey::from_seed([8; 32]).public();
+    let at_arn = |arn: &str, at| Ring::Kms(KmsRing::new(arn, theirs.clone(), Some(at)).expect("an ARN"));
+    let elsewhere = KMS_KEY.replace("eu-central-1", "eu-west-1");
+    let moved = again(&at_arn(KMS_KEY, t1).replaced(at_arn(&elsewhere, t2), t2).expect("a replica of the same key"));
+    let Ring::Kms(ring) = &moved else { panic!("{moved:?}") };
+    assert_eq!((ring.key(), ring.public().created_at), (elsewhere.as_str(), Some(t1)));
+    assert_eq!(moved.keys().iter().count(), 1);
+}
+
 const KMS_KEY: &str = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab";
 
 #[test]
@@ -331,12 +358,12 @@ fn a_ring_goes_to_a_key_of_kms_and_back_with_all_keys_before() {
     let held = Ring::parse(&hex::encode([7; 32])).expect("a ring");
     let theirs = SigningKey::from_seed([8; 32]).public();
     let in_kms = KmsRing::new(KMS_KEY, theirs.clone(), Some(t1)).expect("an ARN");
-    let moved = again(&held.replaced(Ring::Kms(in_kms), t1));
+    let moved = again(&held.replaced(Ring::Kms(in_kms), t1).expect("another key"));
     let Ring::Kms(ring) = &moved else { panic!("{moved:?}") };
     assert_eq!((ring.key(), &ring.public().id), (KMS_KEY, &theirs.id));
     assert!(!moved.text().contains("seed"), "nothing private is left in it");
     assert_eq!(flaws_by(&texts(2), &moved.keys(), now()), [""; 0], "what was signed before stays valid");
-    let back = again(&moved.replaced(Ring::Held(KeyRing::new([9; 32], Some(t2))), t2));
+    let back = again(&moved.replaced(Ring::Held(KeyRing::new([9; 32], Some(t2))), t2).expect("another key"));
     assert_eq!(back.keys().iter().count(), 3);
     assert_eq!(back.keys().get(&theirs.id).and_then(|key| key.retired_at), Some(t2));
     assert!(back.revoked(&theirs.id, t2).is_some());
