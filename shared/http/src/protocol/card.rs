@@ -86,8 +86,9 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
         true => (format!("{}{}", about.base_url, super::a2a::PATH), JSON_RPC),
         false => (format!("{}/v1", about.base_url), BINDING),
     };
-    let modes = || vec!["application/json".to_owned(), "text/plain".to_owned()];
     let schemes = security_schemes(about);
+    // Any of them is enough: a key, or a token of one of the issuers.
+    let security: Vec<_> = schemes.keys().map(|name| BTreeMap::from([(name.clone(), Vec::new())])).collect();
     A2aAgentCard {
         name: NAME.to_owned(),
         description: DESCRIPTION.to_owned(),
@@ -110,13 +111,12 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
             extended_agent_card: about.abilities.a2a,
             ..A2aAgentCapabilities::default()
         },
-        // Any of them is enough: a key, or a token of one of the issuers.
-        security: schemes.keys().map(|name| BTreeMap::from([(name.clone(), Vec::new())])).collect(),
+        security: security.clone(),
         security_schemes: schemes,
         supports_authenticated_extended_card: Some(about.abilities.a2a),
         default_input_modes: modes(),
         default_output_modes: modes(),
-        skills: about.personas.iter().map(a2a_skill).collect(),
+        skills: about.personas.iter().map(|spec| a2a_skill(spec, &security)).collect(),
         signatures: Vec::new(),
         icon_url: None,
     }
@@ -163,16 +163,22 @@ fn skill(spec: &PersonaSpec, about: &ServerInfo) -> Skill {
     }
 }
 
-fn a2a_skill(spec: &PersonaSpec) -> A2aAgentSkill {
+/// The media types of messages, either way.
+fn modes() -> Vec<String> {
+    vec!["application/json".to_owned(), "text/plain".to_owned()]
+}
+
+/// A persona as a skill. What it takes and demands is what the card does: an empty list in a skill would take its place.
+fn a2a_skill(spec: &PersonaSpec, security: &[BTreeMap<String, Vec<String>>]) -> A2aAgentSkill {
     A2aAgentSkill {
         id: spec.graph.clone(),
         name: spec.graph.clone(),
         description: spec.description.clone(),
         tags: vec!["graph".to_owned()],
         examples: Vec::new(),
-        input_modes: Vec::new(),
-        output_modes: Vec::new(),
-        security: Vec::new(),
+        input_modes: modes(),
+        output_modes: modes(),
+        security: security.to_vec(),
         input_schema: None,
     }
 }
@@ -219,5 +225,15 @@ mod tests {
         let both = [("https://id.example.com/", Some(url)), ("https://keys.example.com", None)];
         assert_eq!(auth_schemes(&about(&both)), ["bearer", "openId1", "token2"], "the other card names the same");
         assert_eq!(card["capabilities"]["extendedAgentCard"], card["supportsAuthenticatedExtendedCard"]);
+    }
+
+    #[test]
+    fn a_skill_takes_and_demands_what_the_card_does() {
+        let spec = PersonaSpec::new("chat", "Talks.", AutonomyTier::ActWithApproval);
+        let card = json!(a2a(&ServerInfo { personas: vec![spec], ..about(&[]) }));
+        let skill = &card["skills"][0];
+        assert_eq!(skill["inputModes"], card["defaultInputModes"]);
+        assert_eq!(skill["outputModes"], card["defaultOutputModes"]);
+        assert_eq!((&skill["security"], skill["security"].as_array().map(Vec::len)), (&card["security"], Some(1)));
     }
 }
