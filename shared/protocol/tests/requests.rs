@@ -256,6 +256,17 @@ fn a_slip_inside_a_message_is_named_with_the_word_that_is_meant() {
     let (param, told) = refused::<AppendMessageRequest>(json!({ "message": private }));
     assert_eq!(param, "message.parts[0].visibility");
     assert_eq!(told, "expected one of `public`, `internal`, `receipt_only`");
+    for (part, field, expected) in [
+        (json!({ "type": "text", "text": 7 }), "text", "expected a string"),
+        (json!({ "type": "text", "text": null }), "text", "expected a string"),
+        (json!({ "type": "text", "text": "hi", "visibility": null }), "visibility", "expected one of `public`, "),
+        (json!({ "type": "tool_call", "tool_call_id": "c", "name": "n", "input": [] }), "input", "expected an object"),
+        (json!({ "type": "tool_result", "tool_call_id": "c", "output": 1, "status": true }), "status", "one of `ok`, "),
+    ] {
+        let (param, told) = refused::<AppendMessageRequest>(json!({ "message": text(part) }));
+        assert_eq!(param, format!("message.parts[0].{field}"), "{told}");
+        assert!(told.contains(expected), "{told}");
+    }
     let missing = text(json!({ "type": "text" }));
     let refusal = read_message("input", missing.as_object().unwrap()).expect_err("no text");
     assert_eq!(refusal.param(), Some("input.parts[0].text"));

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::OperationBody;
 use crate::operation::{Input, Operation};
-use crate::resource::{MessageInput, Part, PartVisibility};
+use crate::resource::{MessageInput, Part, PartVisibility, ToolResultStatus};
 use crate::{ErrorCode, Map, ProtocolError};
 
 /// The longest body that is taken, in bytes. Large content belongs into artifacts.
@@ -163,14 +163,32 @@ fn known_parts(place: &str, message: &Map) -> Result<(), ProtocolError> {
             let words: Vec<&str> = Part::FIELDS.iter().map(|(known, _)| *known).collect();
             return Err(ProtocolError::invalid(format!("{place}.type"), one_of(&words, word)));
         };
-        let visibility = part.get("visibility").and_then(Value::as_str);
-        if let Some(word) = visibility.filter(|word| !PartVisibility::WORDS.contains(word)) {
-            return Err(ProtocolError::invalid(format!("{place}.visibility"), one_of(&PartVisibility::WORDS, word)));
-        }
         let known: Vec<&str> = own.iter().copied().chain(["type", "visibility"]).collect();
+        for (name, value) in part.iter().filter(|(name, _)| known.contains(&name.as_str())) {
+            field_of_part(name, value)
+                .map_err(|expected| ProtocolError::invalid(format!("{place}.{name}"), expected))?;
+        }
         only(&known, &place, part)?;
     }
     Ok(())
+}
+
+/// Checks the field `name` of a part. What reads it names the part alone, since its type decides what it is read as.
+///
+/// # Errors
+/// What is expected where `value` stands.
+fn field_of_part(name: &str, value: &Value) -> Result<(), String> {
+    let word = |words: &[&str]| match value.as_str() {
+        Some(word) if words.contains(&word) => Ok(()),
+        other => Err(one_of(words, other.unwrap_or_default())),
+    };
+    match name {
+        "visibility" => word(&PartVisibility::WORDS),
+        "status" => word(&ToolResultStatus::WORDS),
+        "input" if !value.is_object() => Err("expected an object".to_owned()),
+        _ if Part::TEXTS.contains(&name) && !value.is_string() => Err("expected a string".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// What is expected where `found` stands: the words, and the one that may be meant.

@@ -110,6 +110,11 @@ impl PartVisibility {
     pub(crate) const WORDS: [&str; 3] = ["public", "internal", "receipt_only"];
 }
 
+impl ToolResultStatus {
+    /// Its words.
+    pub(crate) const WORDS: [&str; 2] = ["ok", "error"];
+}
+
 impl Part {
     /// Its types by their words, with the fields that each has beside `type` and `visibility`.
     pub(crate) const FIELDS: [(&str, &[&str]); 7] = [
@@ -121,6 +126,8 @@ impl Part {
         ("file_ref", &["uri", "mime_type"]),
         ("image_ref", &["artifact_id", "mime_type"]),
     ];
+    /// Those of the fields that are texts.
+    pub(crate) const TEXTS: [&str; 6] = ["text", "tool_call_id", "name", "artifact_id", "uri", "mime_type"];
 
     /// Public text.
     pub fn text(text: impl Into<String>) -> Self {
@@ -195,6 +202,21 @@ mod tests {
         assert!(PartVisibility::WORDS.iter().all(|word| words.contains(*word)), "{words:?}");
         let read = |word: &str| serde_json::from_value::<PartVisibility>(word.into());
         assert!(PartVisibility::WORDS.iter().all(|word| read(word).is_ok()));
+        let read = |word: &str| serde_json::from_value::<ToolResultStatus>(word.into());
+        assert!(ToolResultStatus::WORDS.iter().all(|word| read(word).is_ok()));
+        let is_text = |kind: &Value| kind["type"] == "string" && kind.get("enum").is_none();
+        for variant in schema["oneOf"].as_array().expect("variants") {
+            for (name, kind) in variant["properties"].as_object().expect("fields") {
+                let is_word = ["type", "visibility", "status"].contains(&name.as_str());
+                assert!(is_word || Part::TEXTS.contains(&name.as_str()) == is_text(&resolved(kind, &schema)), "{name}");
+            }
+        }
+    }
+
+    /// `schema`, or the one that it refers to in `document`.
+    fn resolved(schema: &Value, document: &Value) -> Value {
+        let place = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
+        place.and_then(|place| document.pointer(place)).unwrap_or(schema).clone()
     }
 
     fn texts_in(value: &Value) -> Vec<String> {
