@@ -111,6 +111,16 @@ fn a_count_is_every_whole_number_from_0() {
 fn what_types_cannot_say_is_looked_at() {
     assert_eq!(refused::<ReplayTaskRequest>(json!({"mode": "from_checkpoint"})).0, "checkpoint_id");
     decode::<ReplayTaskRequest>(json!({"mode": "from_checkpoint", "checkpoint_event_id": "event_s_1"}));
+    let same = json!({"mode": "from_checkpoint", "checkpoint_event_id": "event_s_1", "checkpoint_id": "event_s_1"});
+    decode::<ReplayTaskRequest>(same.clone());
+    let mut other = same;
+    other["checkpoint_id"] = json!("event_s_2");
+    assert_eq!(refused::<ReplayTaskRequest>(other).0, "checkpoint_id");
+    for (mode, named) in [("exact", "checkpoint_id"), ("with_overrides", "checkpoint_event_id")] {
+        let (param, told) = refused::<ReplayTaskRequest>(json!({"mode": mode, named: "event_s_1"}));
+        assert!(param == named && told.contains("from_checkpoint"), "{param}: {told}");
+    }
+    assert_eq!(refused::<ReplayTaskRequest>(json!({"mode": null})).1, "expected a string");
     let overrides = json!({"time:start": {"kind": "time", "value": 1}});
     assert_eq!(refused::<ReplayTaskRequest>(json!({"override": overrides})).0, "override");
     assert_eq!(refused::<PermissionResponseRequest>(json!({"reason": "hm"})).0, "approved");

@@ -261,6 +261,8 @@ fn refuse(place: &str, error: serde_path_to_error::Error<serde_json::Error>) -> 
         None => {
             let expected = cause.rsplit_once(", expected ").map_or(cause.as_str(), |(_, expected)| expected);
             let expected = expected.strip_prefix("expected ").unwrap_or(expected);
+            // So what reads words calls them: a map could hold one with a value.
+            let expected = if expected == "string or map" { "a string" } else { expected };
             let found = cause.strip_prefix("unknown variant `").and_then(|rest| rest.rsplit_once("`, expected "));
             let words = expected.split('`').skip(1).step_by(2);
             let guess = found.and_then(|(found, _)| nearest(found, words));

@@ -2,6 +2,7 @@
 
 use super::body::{BESIDE, MAX_FILE_BYTES};
 use crate::ProtocolError;
+use crate::id::EventId;
 use crate::receipt::VerifyReceiptRequest;
 use crate::replay::{ReplayMode, ReplayTaskRequest};
 use crate::resource::{
@@ -118,16 +119,27 @@ impl OperationBody for PermissionResponseRequest {
 
 impl OperationBody for ReplayTaskRequest {
     fn check(&self) -> Result<(), ProtocolError> {
-        let has_start = self.checkpoint_id.is_some() || self.checkpoint_event_id.is_some();
-        match self.mode {
-            ReplayMode::FromCheckpoint if !has_start => Err(ProtocolError::invalid(
+        let by_event = self.checkpoint_event_id.as_ref().map(EventId::as_str);
+        let by_id = self.checkpoint_id.as_deref();
+        let named = by_event.map(|_| "checkpoint_event_id").or(by_id.map(|_| "checkpoint_id"));
+        match (self.mode, named) {
+            (ReplayMode::FromCheckpoint, None) => Err(ProtocolError::invalid(
                 "checkpoint_id",
                 "from_checkpoint needs a checkpoint_id or checkpoint_event_id",
             )),
-            ReplayMode::Exact if !self.overrides.is_empty() => {
+            (ReplayMode::FromCheckpoint, Some(_)) if by_event.zip(by_id).is_some_and(|(event, id)| event != id) => {
+                Err(ProtocolError::invalid(
+                    "checkpoint_id",
+                    "it names another event than checkpoint_event_id; send one of them",
+                ))
+            }
+            (ReplayMode::Exact | ReplayMode::WithOverrides, Some(named)) => {
+                Err(ProtocolError::invalid(named, "only a replay with the mode from_checkpoint begins behind an event"))
+            }
+            (ReplayMode::Exact, None) if !self.overrides.is_empty() => {
                 Err(ProtocolError::invalid("override", "an exact replay replaces nothing"))
             }
-            ReplayMode::Exact | ReplayMode::WithOverrides | ReplayMode::FromCheckpoint => Ok(()),
+            (ReplayMode::Exact | ReplayMode::WithOverrides, None) | (ReplayMode::FromCheckpoint, Some(_)) => Ok(()),
         }
     }
 }
