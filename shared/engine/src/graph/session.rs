@@ -16,7 +16,8 @@ pub enum SessionConcurrency {
     /// No other turn wrote meanwhile; else `session_write_conflict` (§8.2).
     Optimistic,
     /// As `Optimistic`, but a turn that lost is carried over onto the newer record: its appended items are appended
-    /// there, its changed fields are changed there, the fields that it left alone stay as they are there.
+    /// there, as the reducer of their field does, its changed fields are changed there, the fields that it left alone stay
+    /// as they are there.
     Rebase,
 }
 

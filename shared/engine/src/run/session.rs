@@ -339,12 +339,17 @@ fn misfit(schema: &StateSchema, loaded: &Map) -> Option<EngineError> {
 fn rebase(schema: &StateSchema, by_entry: impl Fn(&str) -> bool, [base, mine, theirs]: [&Map; 3]) -> Map {
     let mut result = theirs.clone();
     for (name, value) in mine {
-        let tail = appended(schema, name, base.get(name), value);
-        match (tail, result.get_mut(name)) {
-            (Some(tail), Some(Value::Array(list))) => list.extend_from_slice(tail),
-            (_, Some(_)) if base.get(name) == Some(value) => {}
-            (_, Some(theirs)) if by_entry(name) => carry(base.get(name), value, theirs),
-            (_, _) => {
+        let reducer = schema.get(name).map(|(_, field)| &field.reducer);
+        let grew = reducer.and_then(|reducer| Some((reducer, appended(reducer, base.get(name), value)?)));
+        if let (Some((reducer, tail)), Some(theirs)) = (grew, result.get_mut(name))
+            && append(reducer, tail, theirs)
+        {
+            continue;
+        }
+        match result.get_mut(name) {
+            Some(_) if base.get(name) == Some(value) => {}
+            Some(theirs) if by_entry(name) => carry(base.get(name), value, theirs),
+            Some(_) | None => {
                 result.insert(name.clone(), value.clone());
             }
         }
@@ -370,13 +375,31 @@ fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
     }
 }
 
-/// Items appended to a field that only ever grows.
-fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'v Value) -> Option<&'v [Value]> {
-    let (_, field) = schema.get(name)?;
+/// Items that were appended to a field since it was `base`. Where only the newest stay, some of those in front may be gone.
+fn appended<'v>(reducer: &Reducer, base: Option<&Value>, mine: &'v Value) -> Option<&'v [Value]> {
     let before = base.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let now = mine.as_array()?;
-    let grew = matches!(field.reducer, Reducer::Append | Reducer::ConcatFlatten) && now.starts_with(before);
-    grew.then(|| &now[before.len()..])
+    let now = mine.as_array()?.as_slice();
+    match reducer {
+        Reducer::Append | Reducer::ConcatFlatten | Reducer::DedupeAppend { .. } => now.strip_prefix(before),
+        Reducer::BoundedAppend { .. } => (0..=before.len()).find_map(|gone| now.strip_prefix(&before[gone..])),
+        Reducer::LastWriteWins
+        | Reducer::Merge
+        | Reducer::MergeAll
+        | Reducer::MergeByKey { .. }
+        | Reducer::Custom { .. } => None,
+    }
+}
+
+/// Appends `items` to `theirs`, as the reducer of the field does; false where that is not possible.
+fn append(reducer: &Reducer, items: &[Value], theirs: &mut Value) -> bool {
+    if !matches!(reducer, Reducer::DedupeAppend { .. } | Reducer::BoundedAppend { .. }) {
+        return theirs.as_array_mut().map(|list| list.extend_from_slice(items)).is_some();
+    }
+    let Ok(change) = reducer.prepare(theirs, Value::Array(items.to_vec())) else { return false };
+    let mut slot = Arc::new(theirs.take());
+    change.apply(&mut slot);
+    *theirs = Arc::unwrap_or_clone(slot);
+    true
 }
 
 /// Reads the session, and leases it on `terms`. A lease that lasts longer than any turn needs was given by a clock that
@@ -506,6 +529,26 @@ mod tests {
             let theirs = of(json!([1, 3]));
             let rebased = rebase(&schema, |_| false, [&base, &mine, &theirs]);
             assert_eq!(rebased, of(json!([1, 3, 2])), "{reducer:?}");
+        }
+    }
+
+    #[test]
+    fn what_two_turns_appended_is_put_together_as_the_reducer_of_the_field_does() {
+        let dedupe = || Reducer::DedupeAppend { key: None };
+        let bounded = || Reducer::BoundedAppend { max_len: 3 };
+        for (reducer, base, mine, theirs, both) in [
+            (dedupe(), json!([1]), json!([1, 2, 4]), json!([1, 3, 2]), json!([1, 3, 2, 4])),
+            (dedupe(), json!([1]), json!([1]), json!([1, 3]), json!([1, 3])),
+            (bounded(), json!([1, 2, 3]), json!([2, 3, 4]), json!([3, 5, 6]), json!([5, 6, 4])),
+            (bounded(), json!([1]), json!([1, 4]), json!([1, 5]), json!([1, 5, 4])),
+            (bounded(), json!([1, 2, 3]), json!([7, 8, 9]), json!([2, 3, 5]), json!([7, 8, 9])),
+            (bounded(), json!([1, 2, 3]), json!([1, 2, 3]), json!([2, 3, 5]), json!([2, 3, 5])),
+        ] {
+            let list = Field::new(FieldType::List(Box::new(FieldType::Any)), json!([])).reduced_by(reducer.clone());
+            let schema = StateSchema::new().field("list", list);
+            let [base, mine, theirs, both] =
+                [base, mine, theirs, both].map(|list| Map::from_iter([("list".to_owned(), list)]));
+            assert_eq!(rebase(&schema, |_| false, [&base, &mine, &theirs]), both, "{reducer:?}");
         }
     }
 
