@@ -18,6 +18,8 @@ use crate::gateway::{Front, encode, headed, overload, too_much};
 use crate::lane::Lane;
 use crate::shutdown::RunningGuard;
 
+/// The version of the protocol of sockets (RFC 6455).
+const VERSION: &str = "13";
 /// Bytes that are read of a socket at once.
 const READ_BUFFER: usize = 4 * 1024;
 /// Time that the last frame may take.
@@ -33,6 +35,11 @@ pub(crate) fn is_asked_for(request: &Request) -> bool {
 pub(crate) async fn open(front: &Front, request: Request) -> Response {
     let Front { server, running, gate, .. } = front;
     let (mut head, _) = request.into_parts();
+    if head.headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
+        // A client that speaks several is told which to try (RFC 6455 §4.4).
+        let understood = [(header::SEC_WEBSOCKET_VERSION, VERSION), (header::UPGRADE, "websocket")];
+        return (StatusCode::UPGRADE_REQUIRED, understood, "sec-websocket-version has to be 13").into_response();
+    }
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejection.into_response(),

@@ -358,15 +358,21 @@ async fn a_handshake_has_a_key_and_says_once_who_asks() {
     let key = dormouse.api_key();
     let session = session(&dormouse, &key).await;
     let good = "dGhlIHNhbXBsZSBub25jZQ==";
-    let opens = async |nonce: &str, keys: &[&str]| {
+    let handshake = async |(version, nonce): (&str, &str), keys: &[&str]| {
         let request = dormouse_tests::client().get(dormouse.url(&format!("/v1/sessions/{session}/events/stream")));
         let request = request.header("upgrade", "websocket").header("connection", "upgrade");
-        let request = request.header("sec-websocket-version", "13").header("sec-websocket-key", nonce);
+        let request = request.header("sec-websocket-version", version).header("sec-websocket-key", nonce);
         let request = request.header(VERSION_HEADER, PROTOCOL_VERSION);
         let request =
             keys.iter().fold(request, |request, key| request.header("authorization", format!("Bearer {key}")));
-        request.send().await.expect("an answer").status().as_u16()
+        request.send().await.expect("an answer")
     };
+    let opens = async |nonce: &str, keys: &[&str]| handshake(("13", nonce), keys).await.status().as_u16();
+    for other in ["8", "14", ""] {
+        let refused = handshake((other, good), &[&key]).await;
+        let understood = refused.headers().get("sec-websocket-version").and_then(|version| version.to_str().ok());
+        assert_eq!((refused.status().as_u16(), understood), (426, Some("13")), "{other:?}");
+    }
     assert_eq!(opens(good, &[&key]).await, 101);
     for bad in ["", "short", "dGhlIHNhbXBsZSBub25jZQ", "not base64 at all!!!!!!!"] {
         assert_eq!(opens(bad, &[&key]).await, 400, "{bad:?}");
