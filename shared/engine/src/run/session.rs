@@ -375,27 +375,32 @@ fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
     }
 }
 
-/// Items that were appended to a field since it was `base`. Where only the newest stay, some of those in front may be gone.
-fn appended<'v>(reducer: &Reducer, base: Option<&Value>, mine: &'v Value) -> Option<&'v [Value]> {
+/// Items that were put into a field since it was `base`. Where only the newest stay, some of those in front may be gone; by their
+/// keys they may stand in the places of others.
+fn appended(reducer: &Reducer, base: Option<&Value>, mine: &Value) -> Option<Vec<Value>> {
     let before = base.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let now = mine.as_array()?.as_slice();
     match reducer {
-        Reducer::Append | Reducer::ConcatFlatten | Reducer::DedupeAppend { .. } => now.strip_prefix(before),
-        Reducer::BoundedAppend { .. } => (0..=before.len()).find_map(|gone| now.strip_prefix(&before[gone..])),
-        Reducer::LastWriteWins
-        | Reducer::Merge
-        | Reducer::MergeAll
-        | Reducer::MergeByKey { .. }
-        | Reducer::Custom { .. } => None,
+        Reducer::Append | Reducer::ConcatFlatten | Reducer::DedupeAppend { .. } => {
+            now.strip_prefix(before).map(<[Value]>::to_vec)
+        }
+        Reducer::BoundedAppend { .. } => {
+            (0..=before.len()).find_map(|gone| now.strip_prefix(&before[gone..])).map(<[Value]>::to_vec)
+        }
+        Reducer::MergeByKey { .. } => {
+            let is_new = |(at, item): &(usize, &Value)| before.get(*at) != Some(*item);
+            Some(now.iter().enumerate().filter(is_new).map(|(_, item)| item.clone()).collect())
+        }
+        Reducer::LastWriteWins | Reducer::Merge | Reducer::MergeAll | Reducer::Custom { .. } => None,
     }
 }
 
-/// Appends `items` to `theirs`, as the reducer of the field does; false where that is not possible.
-fn append(reducer: &Reducer, items: &[Value], theirs: &mut Value) -> bool {
-    if !matches!(reducer, Reducer::DedupeAppend { .. } | Reducer::BoundedAppend { .. }) {
-        return theirs.as_array_mut().map(|list| list.extend_from_slice(items)).is_some();
+/// Puts `items` into `theirs`, as the reducer of the field does; false where that is not possible.
+fn append(reducer: &Reducer, items: Vec<Value>, theirs: &mut Value) -> bool {
+    if matches!(reducer, Reducer::Append | Reducer::ConcatFlatten) {
+        return theirs.as_array_mut().map(|list| list.extend(items)).is_some();
     }
-    let Ok(change) = reducer.prepare(theirs, Value::Array(items.to_vec())) else { return false };
+    let Ok(change) = reducer.prepare(theirs, Value::Array(items)) else { return false };
     let mut slot = Arc::new(theirs.take());
     change.apply(&mut slot);
     *theirs = Arc::unwrap_or_clone(slot);
@@ -536,6 +541,8 @@ mod tests {
     fn what_two_turns_appended_is_put_together_as_the_reducer_of_the_field_does() {
         let dedupe = || Reducer::DedupeAppend { key: None };
         let bounded = || Reducer::BoundedAppend { max_len: 3 };
+        let by_key = || Reducer::MergeByKey { key: Some(Reducer::key_field("k")) };
+        let of = |key: u8, value: u8| json!({ "k": key, "v": value });
         for (reducer, base, mine, theirs, both) in [
             (dedupe(), json!([1]), json!([1, 2, 4]), json!([1, 3, 2]), json!([1, 3, 2, 4])),
             (dedupe(), json!([1]), json!([1]), json!([1, 3]), json!([1, 3])),
@@ -543,6 +550,13 @@ mod tests {
             (bounded(), json!([1]), json!([1, 4]), json!([1, 5]), json!([1, 5, 4])),
             (bounded(), json!([1, 2, 3]), json!([7, 8, 9]), json!([2, 3, 5]), json!([7, 8, 9])),
             (bounded(), json!([1, 2, 3]), json!([1, 2, 3]), json!([2, 3, 5]), json!([2, 3, 5])),
+            (
+                by_key(),
+                json!([of(1, 1), of(2, 1)]),
+                json!([of(1, 2), of(2, 1), of(4, 2)]),
+                json!([of(1, 3), of(2, 3), of(3, 3), of(4, 3)]),
+                json!([of(1, 2), of(2, 3), of(3, 3), of(4, 2)]),
+            ),
         ] {
             let list = Field::new(FieldType::List(Box::new(FieldType::Any)), json!([])).reduced_by(reducer.clone());
             let schema = StateSchema::new().field("list", list);
