@@ -293,11 +293,12 @@ impl RecordingStore {
                 told
             }
             Some(InvocationWrite::Cancel { paused, cancellation }) => {
+                let state = self.state_by_now(paused).await?;
                 let ending = TaskEnd::Canceled { reason: cancellation.reason.as_deref() };
                 let mut tally = tally.take().unwrap_or_default();
-                let told = break_off(&mut change, &mut task, paused.outermost_state(), &mut tally)
+                let told = break_off(&mut change, &mut task, &state, &mut tally)
                     .and_then(|()| end(&mut change, &mut task, ending, &tally));
-                change.note_state(paused.outermost_state());
+                change.note_state(&state);
                 told
             }
             Some(InvocationWrite::Release { invocation_id, generation: 1.., .. }) => {
@@ -341,6 +342,17 @@ impl RecordingStore {
         let (session, journal) = change.close().map_err(corrupt)?;
         let recorded = task.kept.own.receipts.recorded;
         Ok(Some(Emitted { journal, as_stored, session, freed, recorded, tally }))
+    }
+
+    /// The outermost state of the invocation of `paused`, which is to be canceled, as it is now: a step of it may have ended
+    /// since whoever cancels it read it. Of one that ends behind this the session has grown, so that all is told again.
+    async fn state_by_now(&self, paused: &PausedInvocation) -> Result<Map, StoreError> {
+        let record = match self.store.invocations.load_invocation(&paused.invocation_id).await {
+            Err(StoreError::Corrupt(_)) => None,
+            record => record?,
+        };
+        let newest = record.as_ref().map_or(paused, |record| &record.paused);
+        Ok(newest.outermost_state().clone())
     }
 
     /// What was said to the run of the task `id`, and it has not heard; with its images, where its conversation `shows` them.

@@ -266,7 +266,16 @@ impl Api {
             TaskStatus::Completed | TaskStatus::Failed => return Err(conflict("the task has ended already")),
             TaskStatus::Submitted | TaskStatus::Working | TaskStatus::InputRequired | TaskStatus::AuthRequired => {}
         }
-        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
+        let session = self.reads.session_of(&task, call).await?;
+        // It has ended in the meantime.
+        let id_of_task = task.kept.resource.envelope.id.clone();
+        let Some(mut task) = task.known_to(&session) else {
+            let task = self.reads.see::<Task>(call, &id_of_task).await?;
+            return Box::pin(self.call_off(call, task, reason)).await;
+        };
+        // Read behind its session, which grows with each step of the run: what is told of its calls is still so when it is
+        // written.
+        let id = InvocationId::from(id_of_task.as_str());
         let harness = &self.parts().harness;
         let paused = match harness.engine().ports().store.invocations.load_invocation(&id).await {
             Err(StoreError::Corrupt(reason)) => {
@@ -276,13 +285,6 @@ impl Api {
             record => record.map_err(store)?.map(|record| record.paused),
         };
         let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
-        let session = self.reads.session_of(&task, call).await?;
-        // It has ended in the meantime.
-        let id_of_task = task.kept.resource.envelope.id.clone();
-        let Some(mut task) = task.known_to(&session) else {
-            let task = self.reads.see::<Task>(call, &id_of_task).await?;
-            return Box::pin(self.call_off(call, task, reason)).await;
-        };
         let mut tally = self.tally_of(&task).await?;
         let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
         let draft = Draft::cancel_requested(&task.kept.resource, reason.as_deref());

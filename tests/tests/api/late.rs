@@ -1,11 +1,13 @@
 //! Who comes to telling of a task only when others have gone on with it, or have ended it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_api::RecordingStore;
+use dormouse_agent::graph::graph;
+use dormouse_api::{Agent, Outside, RecordingStore};
+use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_ports::{
     Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Counters, Document, DocumentKey,
     FeedPage, FeedRequest, FeedRow, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict,
@@ -17,8 +19,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
-use crate::world::{World, ada, text};
+use crate::cast::{ScriptedModel, calls, parts, results, tool};
+use crate::replays::{events, path_of};
+use crate::world::{World, ada, says, text};
 
 const CLAIM: Duration = Duration::from_secs(30);
 
@@ -173,6 +178,8 @@ async fn what_is_told_again_is_another_commit() {
 pub(crate) struct Meanwhile {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) happens: Mutex<Option<BoxFuture<'static, Value>>>,
+    /// What happens before the end of a stream is read.
+    before_end: Mutex<Option<BoxFuture<'static, Value>>>,
     /// How long a commit may be under way.
     pub(crate) under_way: Option<SignedDuration>,
 }
@@ -200,6 +207,10 @@ impl Records for Meanwhile {
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        let happens = self.before_end.lock().unwrap().take();
+        if let Some(happens) = happens {
+            happens.await;
+        }
         self.store.tip(stream).await
     }
 
@@ -235,4 +246,114 @@ async fn a_task_that_ends_while_somebody_interrupts_it_is_told_of_no_more() {
     assert_eq!(refusal.code(), ErrorCode::InvalidStateTransition, "{refusal:?}");
     let told = world.told(&format!("{path}/events")).await;
     assert_eq!(told.last().map(String::as_str), Some("task.canceled"), "{told:?}");
+}
+
+/// Tools of which the first call ends when it may, and none behind it.
+#[derive(Debug, Default)]
+struct Slow {
+    made: AtomicUsize,
+    in_midst: Notify,
+    may_end: Notify,
+}
+
+#[async_trait]
+impl ToolSource for Slow {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        Ok(vec![tool("send", Effect::Manual)])
+    }
+
+    async fn call(&self, _: &ToolCall) -> Result<ToolReply, ToolError> {
+        let is_first = self.made.fetch_add(1, Ordering::Relaxed) == 0;
+        self.in_midst.notify_one();
+        if !is_first {
+            std::future::pending::<()>().await;
+        }
+        self.may_end.notified().await;
+        Ok(ToolReply::Done(ToolOutput::text("sent")))
+    }
+}
+
+impl Slow {
+    /// Lets the first call end, and the run come into the midst of the next one.
+    async fn go_on(&self) {
+        self.may_end.notify_one();
+        self.in_midst.notified().await;
+    }
+}
+
+/// A task that sends twice with `tools`, and of which nothing has been worked on, in a world on `store`.
+async fn sending(store: &Arc<Meanwhile>, tools: &Arc<Slow>) -> (Arc<World>, Value) {
+    let tools = tools.clone();
+    let make = move |outside: &Outside| {
+        let model = ScriptedModel::new(|request| {
+            Ok(match results(request).len() {
+                0 => calls(&[("c1", "send", json!({ "to": "ada" }))]),
+                _ => calls(&[("c2", "send", json!({ "to": "bob" }))]),
+            })
+        });
+        graph(parts("policy: {approval: {external: []}}", model, tools.clone(), outside.clock.clone()))
+    };
+    let world = World::serving((store.store.clone(), store.clone(), None), None, &[("helper", Agent::new(make))]);
+    let session = world.session().await;
+    let mut body = says("write");
+    body["persona_id"] = json!("persona_helper");
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    (world, task)
+}
+
+/// How the calls of the task at `path` have ended, as it is told.
+async fn ends(world: &World, path: &str) -> Vec<(String, String)> {
+    let told = events(world, path).await;
+    let ends = told.iter().filter(|event| ["tool.completed", "tool.failed"].contains(&text(&event["event"])));
+    ends.map(|event| (text(&event["payload"]["tool_call_id"]).to_owned(), text(&event["event"]).to_owned())).collect()
+}
+
+/// The ends of the calls of a task that is canceled in the midst of its second one.
+const ENDS: [(&str, &str); 2] = [("c1", "tool.completed"), ("c2", "tool.failed")];
+
+#[tokio::test]
+async fn a_call_that_ends_while_its_task_is_canceled_is_told_to_end_once() {
+    let (store, tools) = (Arc::new(Meanwhile::default()), Arc::new(Slow::default()));
+    let (world, task) = sending(&store, &tools).await;
+    let path = path_of(&task);
+    let canceling = async {
+        tools.in_midst.notified().await;
+        let running = tools.clone();
+        let goes_on = async move {
+            running.go_on().await;
+            Value::Null
+        };
+        *store.before_end.lock().unwrap() = Some(goes_on.boxed());
+        world.post(&format!("{path}/cancel"), json!({})).await
+    };
+    let task = tokio::select! {
+        _ = world.work() => panic!("the second call does not end"),
+        task = canceling => task,
+    };
+    assert_eq!(task["status"], "CANCELED", "{task:#}");
+    assert_eq!(ends(&world, &path).await, ENDS.map(|(call, end)| (call.to_owned(), end.to_owned())));
+}
+
+#[tokio::test]
+async fn who_cancels_a_run_that_has_gone_on_tells_of_the_call_that_it_makes_by_then() {
+    let (store, tools) = (Arc::new(Meanwhile::default()), Arc::new(Slow::default()));
+    let (world, task) = sending(&store, &tools).await;
+    let id = InvocationId::from(text(&task["id"]));
+    let canceling = async {
+        tools.in_midst.notified().await;
+        let seen = store.store.load_invocation(&id).await.unwrap().unwrap().paused;
+        tools.go_on().await;
+        let recording = RecordingStore::new(store.store.clone(), store.clone(), world.clock.clone());
+        let cancellation = Cancellation { reason: None, at: world.clock.now() };
+        let invocation = Some(InvocationWrite::Cancel { paused: Box::new(seen), cancellation });
+        let commit = Commit { invocation, ..Commit::new("cancel", world.clock.now()) };
+        recording.commit(&commit).await.unwrap();
+    };
+    tokio::select! {
+        _ = world.work() => panic!("the second call does not end"),
+        () = canceling => {}
+    }
+    let path = path_of(&task);
+    assert_eq!(world.get(&path).await["status"], "CANCELED");
+    assert_eq!(ends(&world, &path).await, ENDS.map(|(call, end)| (call.to_owned(), end.to_owned())));
 }
