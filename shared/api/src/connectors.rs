@@ -234,7 +234,7 @@ impl Api {
             return Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "ignored" })));
         }
         let seen = seen_write(&stored, &id, index.kept_hours, now)?;
-        if self.reads.records().document(&seen.key, now).await.map_err(store)?.is_some() {
+        if self.is_used(&seen, now).await? {
             return Ok(deduped(&id));
         }
         if let Mapping::Model { job } = mapping {
@@ -247,7 +247,12 @@ impl Api {
     /// Does what `call` says, in one transaction with `seen`.
     async fn use_delivery(&self, call: &Call, seen: DocumentWrite, id: &str) -> Result<CallAnswer, ProtocolError> {
         for _ in 0..ATTEMPTS {
-            let mut change = self.change(call).await?;
+            let change = self.change(call).await;
+            // It may have come twice at once, and what it asks for is done then.
+            if change.is_err() && self.is_used(&seen, call.now).await? {
+                return Ok(deduped(id));
+            }
+            let mut change = change?;
             change.journal.documents.push(seen.clone());
             let made = change.answer.1.get("id").cloned().unwrap_or_default();
             let object = change.answer.1.get("object").cloned().unwrap_or_default();
@@ -258,11 +263,16 @@ impl Api {
             if let Some(answer) = self.commit(call, change).await? {
                 return Ok(answer);
             }
-            if self.reads.records().document(&seen.key, call.now).await.map_err(store)?.is_some() {
+            if self.is_used(&seen, call.now).await? {
                 return Ok(deduped(id));
             }
         }
         Err(busy())
+    }
+
+    /// True if the delivery that `seen` notes was used by `now`.
+    async fn is_used(&self, seen: &DocumentWrite, now: Timestamp) -> Result<bool, ProtocolError> {
+        Ok(self.reads.records().document(&seen.key, now).await.map_err(store)?.is_some())
     }
 
     /// Wakes the invocation that waits for the model call `job`. Telling twice does no harm: it is noted as seen behind

@@ -1,12 +1,16 @@
 //! Webhooks of others: believed by their signature, used once, and only where their connector may.
 
+use std::sync::Arc;
+
 use dormouse_api::{CallAnswer, ReceivedDelivery, SignedBody, standard_signature};
 use dormouse_ports::Secret;
 use dormouse_protocol::ProtocolError;
+use futures::FutureExt;
 use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
+use crate::late::Meanwhile;
 use crate::world::{World, actor, ada, ids, text};
 
 pub(crate) const SECRET: &str = "It's a Secret to Everybody";
@@ -126,6 +130,28 @@ async fn a_delivery_becomes_a_message_or_an_answer() {
     world.work().await.unwrap();
     let done = world.get(&format!("/v1/tasks/{task}")).await;
     assert_eq!(done["status"], "COMPLETED");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_delivered_twice_at_once_is_used_once_and_refused_to_nobody() {
+    let store = Arc::new(Meanwhile::default());
+    let world = World::on(store.store.clone(), store.clone(), None);
+    let mapping = json!({"kind": "answer", "task": "/task", "fields": {"decision": "/decision"}});
+    let (id, session) = connector(&world, mapping, json!({})).await;
+    let expense = json!({"persona_id": "persona_expense-approval",
+        "input": {"employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard"}});
+    let task = world.post(&format!("{session}/tasks"), expense).await;
+    world.work().await.unwrap();
+    let body = json!({"task": task["id"], "decision": "approved"}).to_string();
+    let (other, connector, same) = (world.clone(), id.clone(), body.clone());
+    let twin = async move { deliver(&other, &connector, "d1", SECRET, &same).await.unwrap() };
+    *store.happens.lock().unwrap() = Some(twin.boxed());
+    let answer = deliver(&world, &id, "d1", SECRET, &body).await.unwrap();
+    assert_eq!(answer["status"], "deduped", "the other one was faster: {answer}");
+    world.work().await.unwrap();
+    assert_eq!(world.get(&format!("/v1/tasks/{}", text(&task["id"]))).await["status"], "COMPLETED");
+    // Another delivery is told that the task has ended.
+    assert_eq!(deliver(&world, &id, "d2", SECRET, &body).await.unwrap_err().status(), 400);
 }
 
 #[tokio::test]
