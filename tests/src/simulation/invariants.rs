@@ -19,7 +19,7 @@ use super::history::{Call, Changed, Sight, has_ended, is_aside, payload_of};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 34] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 35] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -50,6 +50,7 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 34] = [
     ("the receipts of a session are a chain", published::receipts_are_chains),
     ("a task tells what its invocation does", published::tasks_tell_what_is),
     ("what has a key is done once", published::keys_count_once),
+    ("a task counts once, and as long as it is open", published::tasks_count_once),
     ("what nodes record is told once", published::entries_are_told_once),
     ("an accepted answer stands", answers_stand),
     ("enough answers wake, and fewer do not", enough_answers_wake),

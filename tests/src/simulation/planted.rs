@@ -153,11 +153,13 @@ pub enum PlantedBug {
     ForgetStep,
     /// That a call which must not run twice has begun is not kept.
     ForgetMark,
+    /// What a task has taken from a quota is not given back when it ends.
+    KeepTaken,
 }
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 69] = [
+    pub const ALL: [Self; 70] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -227,6 +229,7 @@ impl PlantedBug {
         Self::DropMaterial,
         Self::ForgetStep,
         Self::ForgetMark,
+        Self::KeepTaken,
     ];
 
     /// Where it can be put in.

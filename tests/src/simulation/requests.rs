@@ -16,11 +16,16 @@ use serde_json::{Value, json};
 
 use super::workload::request;
 
+/// How many tasks a quota allows, in all and at once: more than there ever are.
+pub(crate) const QUOTA: i64 = 1_000;
+
 /// What somebody asks. Where there is a key, the request may be repeated by it.
 #[derive(Clone, Debug)]
 pub(crate) enum ProtocolRequest {
     /// A workspace, to begin with.
     Workspace { key: String },
+    /// A quota for all tasks in it.
+    Quota { key: String, workspace: String },
     /// A session in it, for conversations or for other work.
     Session { key: String, workspace: String, chats: bool },
     /// Do this: what is said, or a payload that is empty.
@@ -67,6 +72,7 @@ impl fmt::Display for ProtocolRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Workspace { key } => write!(f, "workspace {key}"),
+            Self::Quota { key, workspace } => write!(f, "quota {key} of {workspace}"),
             Self::Session { key, workspace, .. } => write!(f, "session {key} in {workspace}"),
             Self::Submit { key, session, graph, .. } => write!(f, "task {key} of {graph} in {session}"),
             Self::Say { key, session, words } => write!(f, "message {key} in {session}: {words}"),
@@ -93,6 +99,7 @@ impl ProtocolRequest {
     pub(crate) fn key(&self) -> Option<&str> {
         match self {
             Self::Workspace { key }
+            | Self::Quota { key, .. }
             | Self::Session { key, .. }
             | Self::Submit { key, .. }
             | Self::Say { key, .. }
@@ -132,6 +139,11 @@ impl ProtocolRequest {
         let message = |words: &str| json!({ "role": "user", "parts": [{ "type": "text", "text": words }] });
         let (method, target, body) = match self {
             Self::Workspace { key } => ("POST", "workspaces".to_owned(), json!({ "name": key, "root": "/" })),
+            Self::Quota { workspace, .. } => {
+                let limits = json!({ "tasks": QUOTA, "concurrent_tasks": QUOTA });
+                let body = json!({ "scope": "workspace", "owner_id": workspace, "limits": limits });
+                ("POST", "quotas".to_owned(), body)
+            }
             Self::Session { workspace, chats, .. } => {
                 let persona = if *chats { "persona_chat" } else { "persona_journal" };
                 ("POST", "sessions".to_owned(), json!({ "workspace_id": workspace, "persona_id": persona }))

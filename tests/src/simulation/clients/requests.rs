@@ -29,8 +29,17 @@ impl Clients {
         format!("k-{}", self.tokens)
     }
 
-    /// There is a workspace: sessions are made.
+    /// There is a workspace: sessions are made in it, or a quota before.
     pub(crate) fn settle_in(&mut self, workspace: &str, now: Duration, chance: &mut fastrand::Rng) {
+        if chance.u8(..3) == 0 {
+            let key = self.key();
+            return self.ask(now, ProtocolRequest::Quota { key, workspace: workspace.to_owned() });
+        }
+        self.move_in(workspace, now, chance);
+    }
+
+    /// All is there that sessions in the workspace need.
+    pub(crate) fn move_in(&mut self, workspace: &str, now: Duration, chance: &mut fastrand::Rng) {
         for _ in 0..chance.u8(1..=2) {
             let key = self.key();
             let chats = chance.bool();

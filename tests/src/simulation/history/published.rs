@@ -21,6 +21,8 @@ pub(crate) struct Published {
     pub(crate) tasks: BTreeMap<String, Vec<Task>>,
     pub(crate) outcomes: BTreeMap<String, Vec<Outcome>>,
     pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
+    /// What is left of each quota, by the names of its limits.
+    pub(crate) left: BTreeMap<String, BTreeMap<String, i64>>,
     /// Messages that tasks were given.
     given: AllGiven,
     /// Sessions, as their documents have them.
@@ -45,6 +47,8 @@ pub(crate) struct Published {
 
 /// Field of a stored event with the key of its request.
 const NOTED: &str = "noted";
+/// The kind of the counters of quotas.
+const COUNTERS: &str = "counters";
 
 /// By how much the clock of a process is wrong at most.
 const SKEW: SignedDuration = SignedDuration::from_secs(2);
@@ -119,6 +123,11 @@ impl Published {
                 && let Err(error) = self.note(&document)
             {
                 self.unreadable = Some(format!("{}: {error}", document.key));
+            }
+        }
+        for write in commit.journal.counters.iter().filter(|write| write.key.kind == COUNTERS) {
+            if let Ok(Some(counters)) = at_once(store.counters(&write.key)) {
+                self.left.insert(write.key.id.clone(), counters.left);
             }
         }
         let mut grown = 0;

@@ -15,6 +15,7 @@ use super::{SKEW, ensure};
 use crate::simulation::graphs::NOTED;
 use crate::simulation::history::{Call, Changed, Sight, Thread, has_ended};
 use crate::simulation::process::ring;
+use crate::simulation::requests::QUOTA;
 
 pub(super) fn all_can_be_read(sight: &Sight<'_>) -> Result<(), String> {
     sight.history.published.unreadable.clone().map_or(Ok(()), Err)
@@ -293,6 +294,26 @@ fn grown<'s>(sight: &Sight<'s>) -> impl Iterator<Item = (&'s String, &'s Vec<Eve
     let appends = commit.journal.appends.iter();
     let streams = appends.filter_map(|append| sight.history.published.streams.get_key_value(&append.stream));
     streams.collect::<Vec<_>>().into_iter()
+}
+
+/// Of each quota is gone what its tasks have taken: one place for each, and one more for each that has not ended.
+pub(super) fn tasks_count_once(sight: &Sight<'_>) -> Result<(), String> {
+    if !tells(sight) {
+        return Ok(());
+    }
+    let published = &sight.history.published;
+    published.left.iter().try_for_each(|(id, left)| {
+        let tasks = published.tasks.values().filter_map(|versions| versions.last());
+        let own = tasks.filter(|task| task.quota_id.as_ref().is_some_and(|quota| quota.as_str() == id));
+        let own: Vec<&Task> = own.collect();
+        let open = own.iter().filter(|task| !task.status.is_terminal()).count();
+        [("tasks", own.len()), ("concurrent_tasks", open)].into_iter().try_for_each(|(limit, count)| {
+            let taken = left.get(limit).map(|left| QUOTA - left);
+            ensure(taken == i64::try_from(count).ok(), || {
+                format!("of {limit} in {id} {taken:?} are taken, and there are {count}")
+            })
+        })
+    })
 }
 
 /// What a message says, as its event has it.

@@ -56,6 +56,12 @@ impl Oracle<'_> {
                 }
                 id.starts_with("workspace_")
             }
+            ProtocolRequest::Quota { workspace, .. } => {
+                if first {
+                    clients.move_in(workspace, now, self.chance);
+                }
+                id.starts_with("quota_")
+            }
             ProtocolRequest::Session { chats, .. } | ProtocolRequest::Fork { chats, .. } => {
                 if first {
                     clients.live_in(id, *chats, now, self.chance);

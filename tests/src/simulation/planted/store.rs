@@ -3,13 +3,14 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters,
-    Diagnostics, Document, DocumentKey, EarlySignal, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, GrowingLists,
-    IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations,
-    Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
-    PendingRow, ProgressFrom, PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
-    SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalBringer, SignalId,
-    SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
+    CounterChange, Counters, Diagnostics, Document, DocumentKey, EarlySignal, FeedPage, FeedRequest, FeedRow, Garbage,
+    GcReport, GrowingLists, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary,
+    InvocationWrite, Invocations, Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page,
+    ParkedRow, PausedInvocation, PendingRow, ProgressFrom, PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation,
+    RuleNeed, RuleUpdate, SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId,
+    SignalBringer, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEnd, StreamEntry,
+    StreamTip, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -126,6 +127,9 @@ impl LyingStore {
         }
         if self.has(PlantedBug::ForgetFeed) {
             journal.appends.iter_mut().for_each(|append| append.fed = None);
+        }
+        if self.has(PlantedBug::KeepTaken) {
+            journal.counters.retain(|write| !matches!(write.change, CounterChange::Add { .. }));
         }
         commit.journal = journal;
         if self.has(PlantedBug::ForgetRule)
