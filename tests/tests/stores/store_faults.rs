@@ -14,8 +14,9 @@ use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, Breadth, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
     DocumentKey, DocumentWrite, Fed, FeedRequest, GrowingLists, InvocationId, InvocationStatus, InvocationWrite,
-    Invocations, Journal, LeaseRequest, ListRequest, Listed, Map, Owner, PausedInvocation, Records, SessionExpectation,
-    SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, StoreError, StreamEnd, SuspendFrom,
+    Invocations, Journal, Lease, LeaseRequest, ListRequest, Listed, Map, Owner, PausedInvocation, Records,
+    SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, StoreError, StreamEnd,
+    SuspendFrom,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -190,6 +191,48 @@ async fn a_plain_commit_whose_answer_was_lost_succeeds_once() {
         bench.store.commit(&save(expect)).await.expect("it happened");
         assert_eq!((bench.faults.left(), version(&bench.store).await), (0, Some(1)));
     }
+}
+
+/// What comes of `commit` where it was sent before, by an attempt that was not answered.
+async fn sent_again(bench: &Bench, commit: &Commit) -> Result<(), CommitError> {
+    bench.faults.script("UpdateItem", [Fault::unavailable()]);
+    let outcome = bench.store.commit(commit).await;
+    assert_eq!(bench.faults.left(), 0);
+    outcome
+}
+
+#[tokio::test]
+async fn a_plain_save_whose_answer_was_lost_is_in_doubt_where_another_saved_behind_it() {
+    let bench = bench(8).await;
+    let leased = async |owner: &str, now: i64| {
+        let request =
+            LeaseRequest { owner: Owner::from(owner), now: at(now), until: at(now + 60), past: None, begun_for: None };
+        let loaded = bench.store.load_session(&"session-1".into(), Some(&request)).await.expect("it is free");
+        loaded.lease
+    };
+    let by_turn = |id: &str, version: u64, lease: Option<Lease>| {
+        let saved = save(SessionExpectation::Version(version));
+        let session = saved.session.map(|write| SessionWrite { release: lease.is_some(), lease, ..write });
+        Commit { id: id.to_owned(), session, ..saved }
+    };
+
+    let first = by_turn("first", 0, leased("first", 0).await);
+    bench.store.commit(&first).await.expect("it is saved");
+    bench.store.commit(&by_turn("second", 1, leased("second", 0).await)).await.expect("the lease was given back");
+    let outcome = sent_again(&bench, &first).await;
+    assert!(matches!(outcome, Err(CommitError::Unknown(_))), "it was saved, beneath the second: {outcome:?}");
+    let outcome = bench.store.commit(&first).await;
+    assert!(matches!(outcome, Err(CommitError::LeaseLost)), "no attempt is in doubt: {outcome:?}");
+
+    let third = leased("third", 0).await;
+    bench.store.commit(&by_turn("without a lease", 2, None)).await.expect("it is saved");
+    let outcome = sent_again(&bench, &by_turn("third", 2, third.clone())).await;
+    assert!(matches!(outcome, Err(CommitError::SessionConflict)), "it would have given the lease back: {outcome:?}");
+
+    leased("fourth", 61).await;
+    let outcome = sent_again(&bench, &by_turn("third", 3, third)).await;
+    assert!(matches!(outcome, Err(CommitError::LeaseLost)), "nobody has saved: {outcome:?}");
+    assert_eq!(version(&bench.store).await, Some(3));
 }
 
 #[tokio::test]

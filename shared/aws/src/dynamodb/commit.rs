@@ -3,8 +3,8 @@
 //! A lost answer is found again in two ways. A transaction carries the commit's id as its request token, so that the
 //! same request within ten minutes gets the same answer. And every session, invocation, document and stream keeps the
 //! id of the commit that wrote it last: a condition that fails on an item with our own id fails on our own success.
-//! Only a plain update is reported as a conflict if its answer was lost and its item was changed again before the
-//! repetition.
+//! Only of a plain update nothing is left if its answer was lost and its item was changed again before the repetition.
+//! That of a session is in doubt then; another is reported as a conflict.
 //!
 //! Appends to streams are reported in feeds with the instant at which they were sent: no attempt takes effect long
 //! after its recorded instant, so that readers know how far a feed is complete. Each attempt is another request then,
@@ -89,7 +89,15 @@ impl CommitWriter {
                 self.recent.note(commit, &plan.encoder);
                 Ok(())
             }
-            Ok(ItemsVerdict::Refused(index, found)) => Err(self.refusal(plan.part(index), found.as_ref()).await),
+            Ok(ItemsVerdict::Refused(index, found)) => match (plan.part(index), found.as_ref()) {
+                (Some(PlanPart::Session(write)), found)
+                    if plan.is_plain() && in_doubt.load(Ordering::Relaxed) && session::may_be_beneath(write, found) =>
+                {
+                    let id = &write.session_id;
+                    Err(CommitError::Unknown(format!("an attempt to save {id} was not answered; it was changed since")))
+                }
+                (part, found) => Err(self.refusal(part, found).await),
+            },
             Err(error) => self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
         }
     }
@@ -146,7 +154,7 @@ impl CommitWriter {
         let retry = &self.table.retry;
         match plan.parts.as_slice() {
             [] => Ok(ItemsVerdict::Happened),
-            [(_, write)] if !write.needs_transaction() => {
+            [(_, write)] if plan.is_plain() => {
                 let attempt = async || {
                     self.table.attempt(write).await.inspect_err(|fault| {
                         doubt(fault);

@@ -119,6 +119,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// True if it is one update, which goes without a transaction.
+    pub(super) fn is_plain(&self) -> bool {
+        self.sendings.is_empty() && matches!(self.parts.as_slice(), [(_, write)] if !write.needs_transaction())
+    }
+
     /// The subject of the change `index` of those [sent](Self::sent_at).
     pub(super) fn part(&self, index: usize) -> Option<PlanPart<'a>> {
         let guards = self.sendings.iter().map(|one| PlanPart::Stream(one.stream()));

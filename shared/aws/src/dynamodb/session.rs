@@ -198,9 +198,26 @@ fn expecting(change: ItemWrite, expectation: SessionExpectation) -> ItemWrite {
 /// The error for which the head `found` refused `write`.
 pub(super) fn refusal(write: &SessionWrite, found: Option<&Item>) -> CommitError {
     let Some(lease) = &write.lease else { return CommitError::SessionConflict };
-    let same_owner = found.and_then(|item| optional_text(item, LEASE_OWNER)) == Some(lease.owner.as_str());
-    let same_fence = found.is_some_and(|item| number(item, FENCE).is_ok_and(|fence| fence == lease.fence));
-    if same_owner && same_fence { CommitError::SessionConflict } else { CommitError::LeaseLost }
+    if found.is_some_and(|head| holds(head, lease)) { CommitError::SessionConflict } else { CommitError::LeaseLost }
+}
+
+/// True if an attempt at `write` that was not answered may have been written, and others have changed the head since,
+/// as it was `found`. One that was written has taken the expected version away, and the lease that it gives back.
+pub(super) fn may_be_beneath(write: &SessionWrite, found: Option<&Item>) -> bool {
+    let Some(head) = found else { return write.save.is_some() };
+    let is_expected = match write.expect {
+        SessionExpectation::Any => false,
+        SessionExpectation::Version(version) => {
+            optional_number(head, VERSION).is_ok_and(|found| found.unwrap_or_default() == version)
+        }
+    };
+    let is_held = write.release && write.lease.as_ref().is_some_and(|lease| holds(head, lease));
+    write.save.is_some() && !is_expected && !is_held
+}
+
+fn holds(head: &Item, lease: &Lease) -> bool {
+    optional_text(head, LEASE_OWNER) == Some(lease.owner.as_str())
+        && number(head, FENCE).is_ok_and(|fence| fence == lease.fence)
 }
 
 fn filter_expression(filter: &SessionFilter) -> (String, Item) {
