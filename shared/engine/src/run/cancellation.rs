@@ -45,6 +45,11 @@ impl Watch {
         self.doubt.store(true, Ordering::Relaxed);
     }
 
+    /// True if it is not known whether what a node saved was written.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.doubt.load(Ordering::Relaxed)
+    }
+
     async fn look(&self) -> Result<Option<&Cancellation>, StoreError> {
         if self.known.get().is_none()
             && let Some(cancellation) = self.invocations.cancellation(&self.invocation_id).await?
@@ -62,8 +67,7 @@ impl Watch {
         }
         let reason =
             "the store did not answer a save in the midst of the turn, and what nodes had recorded may be told";
-        let doubt = self.doubt.load(Ordering::Relaxed);
-        doubt.then(|| Arc::new(SuspendRefusal::new(Category::OutcomeUnknown, reason).transient_if(true)))
+        self.is_in_doubt().then(|| Arc::new(SuspendRefusal::new(Category::OutcomeUnknown, reason).transient_if(true)))
     }
 
     /// The error of a commit that was refused: a cancellation where that is the reason, else the error that `otherwise`

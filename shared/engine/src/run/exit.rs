@@ -133,7 +133,11 @@ impl Exit<'_> {
         let session = self.at.run.session.as_deref();
         match &self.tenure {
             Tenure::Own(_) => match session {
-                Some(session) => settled(error, session.release().await),
+                Some(session) => {
+                    let released = session.release().await;
+                    // A save in the midst of the run did not give the lease back.
+                    settled(error, released && !self.at.run.watch.is_in_doubt())
+                }
                 None => error,
             },
             Tenure::Claimed(claimed) => {

@@ -12,7 +12,7 @@ use dormouse_engine::middleware::Retry;
 use dormouse_engine::{
     AfterError, Amount, Branch, CompiledGraph, END, Engine, EngineError, FanOut, Field, FieldType, GraphBuilder,
     Invocation, LeaseTerms, Middleware, Next, NodeError, Outcome, ParallelBranches, Projection, Reducer, Resume,
-    SessionPolicy, State, StateSchema, Update, record, save_session, suspend, suspend_and_rerun,
+    Sending, SessionPolicy, State, StateSchema, Update, record, save_session, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, EntryKind, InvocationWrite, Journal,
@@ -390,6 +390,24 @@ async fn nothing_is_told_behind_a_save_of_which_nobody_knows_what_it_told() {
     store.failures.lock().unwrap().push(CommitError::Unknown("no answer".to_owned()));
     let error = woken(&store, &stage, saves, |_| AfterError::KeepClaim).await.unwrap_err();
     assert_eq!((error.category(), store.heard()), (&Category::OutcomeUnknown, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_given_back_says_nothing_of_a_save_in_the_midst_of_a_turn() {
+    let stage = Stage::default();
+    let store = Hears::on(&stage);
+    let saves = single(async |_| {
+        note("first")?;
+        save_session(&Update::none()).await.unwrap_err();
+        Ok(Update::none())
+    });
+    let graph = compiled(saves.sessions(SessionPolicy::projected(["outs"])));
+    store.failures.lock().unwrap().push(CommitError::Unknown("no answer".to_owned()));
+    let lease = LeaseTerms { owner: "turn".into(), duration: Duration::from_secs(5), yield_after: None };
+    let call = Invocation { session_id: Some("s".into()), lease: Some(lease), ..Invocation::default() };
+    let sending = Sending::begin();
+    let error = sending.over(stage.engine_on(store.turns()).invoke(&graph, call)).await.unwrap_err();
+    assert_eq!((error.category(), sending.may_have_written()), (&Category::OutcomeUnknown, true));
 }
 
 #[tokio::test]
