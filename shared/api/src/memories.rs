@@ -2,7 +2,7 @@
 //! its agent with the first task.
 //!
 //! - A memory is as visible as its owner: that of a session or a workspace for who sees those, that of a persona or the
-//!   tenant for the whole tenant.
+//!   tenant for the whole tenant. What is of the whole tenant is made and deleted by keys that are bound to no workspace.
 //! - Its provenance says who wrote it, and when; claims of the client do not change it.
 //! - What is deleted leaves a tombstone: who deleted it and when, nothing of its content. It is not there any more for
 //!   clients, and its id is never used again.
@@ -81,7 +81,8 @@ impl Reads {
         match workspace {
             Some(workspace) => self.see::<Workspace>(call, workspace).await.map(|_| ()),
             None if call.actor.workspaces.is_some() => {
-                let message = "the key is bound to workspaces and cannot write for the whole tenant; name a workspace";
+                let message = "the key is bound to workspaces and cannot write for the whole tenant; name a workspace, or use \
+                    a key that is not bound";
                 Err(ProtocolError::new(ErrorCode::PermissionDenied, message))
             }
             None => Ok(()),
@@ -117,6 +118,9 @@ impl Api {
 
     pub(crate) async fn delete_memory(&self, call: &Call) -> Result<Change, ProtocolError> {
         let mut memory = self.reads.remembered(call, &MemoryId::from(call.params.get("memory_id"))).await?;
+        if memory.kept.workspace.is_none() {
+            self.reads.check_place(call, None).await?;
+        }
         memory.kept.own.tombstone = Some(Tombstone::of(call));
         let resource = &mut memory.kept.resource;
         resource.content = MemoryContent::Text(String::new());

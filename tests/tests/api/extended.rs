@@ -279,6 +279,26 @@ async fn memories_of_others_are_neither_made_nor_read() {
 }
 
 #[tokio::test]
+async fn what_the_whole_tenant_remembers_is_not_forgotten_by_a_key_for_one_workspace() {
+    let world = World::new();
+    let workspace = world.workspace().await;
+    let bound = || actor("bob", "acme", Some(&[&workspace]));
+    for (scope, owner) in [("tenant", "acme"), ("persona", "persona_chat")] {
+        let made = world.post("/v1/memories", memory(scope, owner, json!("All do."))).await;
+        let target = format!("/v1/memories/{}", text(&made["id"]));
+        let refusal = world.refusal(bound(), "DELETE", &target, Value::Null).await;
+        assert_eq!((refusal.status(), refusal.code().as_str()), (403, "permission_denied"), "{scope}");
+        assert_eq!(world.get(&target).await, made);
+        let gone = world.call(ada(), "DELETE", &target, &Value::Null, None).await.unwrap();
+        assert_eq!(gone, CallAnswer::Empty);
+    }
+    let own = world.post("/v1/memories", memory("workspace", &workspace, json!("Ours."))).await;
+    let target = format!("/v1/memories/{}", text(&own["id"]));
+    let gone = world.call(bound(), "DELETE", &target, &Value::Null, None).await.unwrap();
+    assert_eq!(gone, CallAnswer::Empty);
+}
+
+#[tokio::test]
 async fn a_workspace_begins_with_a_template_and_files_of_its_own() {
     let world = World::new();
     let begin = async |key: Option<&str>, body: Value| world.call(ada(), "POST", "/v1/workspaces", &body, key).await;
