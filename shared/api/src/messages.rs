@@ -6,7 +6,7 @@ use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{MessageId, TaskId};
 use dormouse_protocol::request::ListQuery;
 use dormouse_protocol::resource::{AppendMessageRequest, Message, MessageInput, Role, Session, Task, TaskMessageKind};
-use dormouse_protocol::{Envelope, ProtocolError};
+use dormouse_protocol::{Envelope, ProtocolError, Scope};
 use jiff::Timestamp;
 
 use crate::answers::takes_no_word;
@@ -18,7 +18,7 @@ use crate::page::{fitting, scope};
 use crate::reads::Reads;
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Spot};
-use crate::{Call, CallAnswer};
+use crate::{Actor, Call, CallAnswer, Proof};
 
 /// Number of events that are looked at for one page of messages.
 const LOOKED_AT: usize = 2_000;
@@ -66,14 +66,15 @@ impl Reads {
 
 impl Api {
     /// Appends to the transcript. Where exactly one task waits and the user's message holds what it waits for, that is
-    /// its answer.
+    /// its answer, if its sender may answer tasks.
     pub(crate) async fn append_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: AppendMessageRequest = call.body.clone().decode()?;
         let session = self.reads.named::<Session>(call, "session_id").await?;
         if !session.kept.resource.state.is_open() {
             return Err(conflict("the session is closed"));
         }
-        if let Some(task) = self.waiting(&session, &request.message, call).await?
+        if may_answer(&call.actor)
+            && let Some(task) = self.waiting(&session, &request.message, call).await?
             && let Some(change) = self.answer_if_it_fits(call, &session, task, &request.message).await?
         {
             return Ok(change);
@@ -123,6 +124,12 @@ impl Api {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// True if what `actor` says in a session may answer the task that waits there: that takes the right to write tasks, as at
+/// the task itself. What a connector delivers is what whoever made it wants done.
+fn may_answer(actor: &Actor) -> bool {
+    actor.proof == Proof::Signature || actor.scopes.contains(&Scope::TasksWrite)
 }
 
 /// `input` as a message, before it has its id.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use dormouse_api::Actor;
+use dormouse_protocol::Scope;
 use dormouse_testkit::MemoryStore;
 use serde_json::{Value, json};
 
 use crate::shared_streams::Counting;
-use crate::world::{World, ada, ids, says, text};
+use crate::world::{World, actor, ada, body, ids, says, text};
 
 fn message(words: &str) -> Value {
     json!({"message": {"role": "user", "parts": [{"type": "text", "text": words}], "metadata": {"n": 1}}})
@@ -65,6 +67,26 @@ async fn a_message_can_be_read_alone_and_is_listed_in_order() {
         (vec!["0".into(), "1".into()], ["2", "3", "4", "5"].map(str::to_owned).to_vec())
     );
     assert_eq!(rest["page"]["has_more"], false);
+}
+
+#[tokio::test]
+async fn a_message_answers_a_task_only_where_its_sender_may_answer_tasks() {
+    let (world, session) = World::with_session().await;
+    let input = json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"});
+    let expense = json!({"persona_id": "persona_expense-approval", "input": input});
+    let task = world.post(&format!("{session}/tasks"), expense).await["id"].clone();
+    world.work().await.unwrap();
+    let target = format!("/v1/tasks/{}", text(&task));
+    assert_eq!(world.get(&target).await["status"], "AUTH_REQUIRED");
+    let path = format!("{session}/messages");
+    let yes = json!({"message": {"role": "user", "parts": [{"type": "json", "value": {"approved": true}}]}});
+    let talker = Actor { scopes: [Scope::SessionsRead, Scope::SessionsWrite].into(), ..actor("eve", "acme", None) };
+    let said = body(world.call(talker, "POST", &path, &yes, None).await.unwrap());
+    assert!(said["task_id"].is_null(), "it joins the transcript: {said}");
+    assert_eq!(world.get(&target).await["status"], "AUTH_REQUIRED");
+    let said = world.post(&path, yes).await;
+    assert_eq!(said["task_id"], task);
+    assert_eq!(world.get(&target).await["status"], "WORKING");
 }
 
 /// More messages than are read of a stream at once.
