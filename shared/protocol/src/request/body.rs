@@ -23,6 +23,8 @@ pub const MAX_FILE_BODY_BYTES: usize = 6 * MAX_FILE_BYTES + BESIDE;
 
 /// How alike two names are of which one may be meant by the other, from 0 to 1.
 const ALIKE: f64 = 0.6;
+/// The most characters of a name for which it is guessed what may be meant.
+const LONGEST_GUESSED: usize = 256;
 /// The most characters of a name that is told.
 pub(super) const LONGEST_NAME: usize = 100;
 
@@ -134,8 +136,12 @@ fn is_field_of_message(name: &str) -> bool {
     fields_of::<MessageInput>().is_some_and(|fields| fields.contains(&name))
 }
 
-/// The one of `names` that is most like `wanted`, if one is like it.
+/// The one of `names` that is most like `wanted`, if one is like it. What is longer than any name is like none: how alike two
+/// are takes time and memory that grow with both.
 pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    if wanted.chars().nth(LONGEST_GUESSED).is_some() {
+        return None;
+    }
     let folded = wanted.to_lowercase();
     let rated = names.into_iter().map(|name| (strsim::normalized_damerau_levenshtein(&folded, name), name));
     let alike = rated.filter(|(likeness, _)| *likeness >= ALIKE);

@@ -11,6 +11,9 @@ pub const DEFAULT_LIMIT: usize = 50;
 /// The most elements of a page.
 pub const MAX_LIMIT: usize = 200;
 
+/// The most parameters of a query: each is compared with all before it.
+const MOST_PARAMETERS: usize = 100;
+
 /// The query of a request: names and values without their escapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
@@ -19,7 +22,7 @@ impl Query {
     /// Reads what stands behind the `?`.
     ///
     /// # Errors
-    /// `invalid_request` if a parameter is there twice or is no UTF-8.
+    /// `invalid_request` if a parameter is there twice or is no UTF-8, or there are more than 100.
     pub fn parse(text: &str) -> Result<Self, ProtocolError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -28,6 +31,9 @@ impl Query {
             let value = decode(value).ok_or_else(|| ProtocolError::invalid(&name, "expected UTF-8"))?;
             if pairs.iter().any(|(known, _)| *known == name) {
                 return Err(ProtocolError::invalid(name, "expected once"));
+            }
+            if pairs.len() == MOST_PARAMETERS {
+                return Err(ProtocolError::invalid("query", format!("expected at most {MOST_PARAMETERS} parameters")));
             }
             pairs.push((name, value));
         }
@@ -176,6 +182,15 @@ mod tests {
     }
 
     #[test]
+    fn a_query_has_no_more_parameters_than_anybody_needs() {
+        let many = |count: usize| (0..count).map(|number| format!("p{number}")).collect::<Vec<_>>().join("&");
+        assert_eq!(Query::parse(&many(MOST_PARAMETERS)).expect("a query").0.len(), MOST_PARAMETERS);
+        let refusal = Query::parse(&many(MOST_PARAMETERS + 1)).expect_err("too many");
+        assert_eq!((refusal.status(), refusal.param()), (400, Some("query")));
+        assert!(refusal.message().contains("at most 100 parameters"), "{refusal}");
+    }
+
+    #[test]
     fn a_slip_is_told_and_what_is_of_others_is_passed_over() {
         let check = |text| query(text).check(Operation::ListTasks);
         for slip in ["limt=5", "limits=5", "Cursor=x", "curser=x"] {
@@ -186,6 +201,13 @@ mod tests {
             assert_eq!(check(fine), Ok(()), "{fine}");
         }
         assert_eq!(query("limt=5").check(Operation::GetVersion), Ok(()), "it has no parameters");
+    }
+
+    #[test]
+    fn what_is_longer_than_any_name_is_like_none() {
+        let long = "n".repeat(257);
+        assert_eq!(nearest(&long, [long.as_str()]), None);
+        assert_eq!(nearest(&long[1..], [long.as_str()]), Some(long.as_str()));
     }
 
     #[test]
