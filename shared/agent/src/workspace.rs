@@ -52,14 +52,14 @@ pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use litter::looks_secret;
-pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
+pub use load::{FILE_LIMIT, FileContent, Files, MEMORY, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
 pub(crate) use load::{INSTRUCTIONS, SETTINGS, counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
 pub(crate) use problem::Places;
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
-pub use read::{KnownFiles, read};
+pub use read::{KnownFiles, MEMORY_FIRST, read};
 pub use settings::{EngineSettings, Imports, Settings, WorkspaceKind};
 pub use skill::SkillDefinition;
 

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, Publication};
-use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, WorkspaceKind, load_guest, read};
+use dormouse_agent::workspace::{
+    FileContent, Files, MEMORY, MEMORY_FIRST, ModelDefinition, Platform, WorkspaceKind, load_guest, read,
+};
 use dormouse_api::{
     CatalogLine, FilesOf, NotKept, Outside, OwnAgents, PersonaSpec, ToolInfo, WorkspaceAgents, WorkspaceFiles,
 };
@@ -30,8 +32,11 @@ use crate::{DeclaredPorts, agents};
 
 /// Definitions that a process keeps compiled; those that were used longest ago go first.
 const KEPT: usize = 64;
-/// Bytes of all definitions of a workspace together.
+/// Bytes of all definitions of a workspace together, without what agents wrote into its memory.
 const LARGEST: usize = 1024 * 1024;
+/// Files of a folder that are read, more than are looked at, and those of the memory.
+const MOST_FILES: usize = 4_000;
+const MOST_OF_MEMORY: usize = 1_000;
 /// Attempts at keeping definitions while others keep theirs.
 const ATTEMPTS: usize = 8;
 /// The name of the definitions among what is kept of a workspace.
@@ -210,7 +215,9 @@ impl StoredAgents {
             Err(error @ WorkspaceError::TooLarge { .. }) => return refused(&error),
             Err(error) => return Err(error.to_string()),
         };
-        let bytes = found.values().map(|content| match content {
+        // What agents wrote themselves is bounded where it is read.
+        let definitions = found.iter().filter(|(path, _)| !path.starts_with(MEMORY));
+        let bytes = definitions.map(|(_, content)| match content {
             FileContent::Bytes(bytes) => bytes.len(),
             FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
         });
@@ -403,26 +410,50 @@ struct StoredDefinitions<'f> {
 
 impl<'f> StoredDefinitions<'f> {
     async fn read(files: &'f FilesOf) -> Result<Self, WorkspaceError> {
-        let known = under(files, ALL).await?;
-        Ok(Self { files, known: known.into_iter().map(|file| (file.path.clone(), file)).collect() })
+        let definitions = under(files, ALL).await?;
+        let known = definitions.into_iter().chain(memory(files).await?);
+        Ok(Self { files, known: known.map(|file| (file.path.clone(), file)).collect() })
     }
 }
 
+/// The files with paths that begin with `prefix`, but for those of the memory, however many there are of them.
 async fn under(files: &FilesOf, prefix: &str) -> Result<Vec<TextFile>, WorkspaceError> {
-    let mut found: Vec<TextFile> = Vec::new();
+    let too_large = |what: String, limit: usize| {
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        Err(WorkspaceError::TooLarge { what, limit })
+    };
+    let (mut found, mut size, mut after) = (Vec::new(), 0, None::<String>);
     loop {
-        let after = found.last().map(|file| file.path.clone());
         let page = files.behind(prefix, after.as_deref()).await.map_err(unread)?;
-        let size: usize = found.iter().chain(&page).map(|file| file.text.len()).sum();
+        let Some(last) = page.last() else { return Ok(found) };
+        after = Some(match last.path.starts_with(MEMORY) {
+            true => format!("{MEMORY}{}", char::MAX),
+            false => last.path.clone(),
+        });
+        let definitions = page.into_iter().filter(|file| !file.path.starts_with(MEMORY));
+        found.extend(definitions.inspect(|file: &TextFile| size += file.text.len()));
         if size > LARGEST {
-            let limit = u64::try_from(LARGEST).unwrap_or(u64::MAX);
-            return Err(WorkspaceError::TooLarge { what: format!("`{prefix}` with its files"), limit });
+            return too_large(format!("`{prefix}` with its files"), LARGEST);
         }
-        match page.is_empty() {
-            true => return Ok(found),
-            false => found.extend(page),
+        if found.len() > MOST_FILES {
+            return too_large(format!("the number of files in `{prefix}`"), MOST_FILES);
         }
     }
+}
+
+/// What agents have written down for later, the first file first, and no more of it than may be looked at: what they write keeps
+/// none of them from running.
+async fn memory(files: &FilesOf) -> Result<Vec<TextFile>, WorkspaceError> {
+    let mut found: Vec<TextFile> = files.file(MEMORY_FIRST).await.map_err(unread)?.into_iter().collect();
+    let (mut size, mut after) = (0, None::<String>);
+    while size <= LARGEST && found.len() < MOST_OF_MEMORY {
+        let page = files.behind(MEMORY, after.as_deref()).await.map_err(unread)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.path.clone());
+        size += page.iter().map(|file| file.text.len()).sum::<usize>();
+        found.extend(page.into_iter().filter(|file| file.path != MEMORY_FIRST));
+    }
+    Ok(found)
 }
 
 fn unread(error: TextFilesError) -> WorkspaceError {

@@ -181,3 +181,35 @@ async fn a_run_of_a_workspace_that_says_its_kind_keeps_it_whatever_else_is_wrong
     let own = world.of(&process).await;
     assert!(own.only_talks && own.personas.is_empty(), "{own:?}");
 }
+
+#[tokio::test]
+async fn what_agents_write_into_their_memory_keeps_none_from_running() {
+    let world = World::new();
+    for file in [AGENT, MODEL] {
+        world.write(file).await;
+    }
+    let note = "x".repeat(200 * 1024);
+    for number in 0..6 {
+        let path = format!(".openharness/memory/{number}.md");
+        world.write((path.as_str(), note.as_str())).await;
+    }
+    let process = world.process();
+    let own = world.of(&process).await;
+    assert_eq!((own.personas.len(), &own.refused_whole), (1, &None));
+    world.keep(&process, &version(&own)).await.expect("it is kept");
+}
+
+#[tokio::test]
+async fn more_files_than_anybody_looks_at_are_not_read_to_their_end() {
+    let world = World::new();
+    for file in [AGENT, MODEL] {
+        world.write(file).await;
+    }
+    for number in 0..4_100 {
+        let path = format!(".openharness/skills/{number}");
+        world.write((path.as_str(), "")).await;
+    }
+    let own = world.of(&world.process()).await;
+    let told = own.refused_whole.expect("a reason");
+    assert!(told.contains("the number of files in `.openharness/` is larger than the limit of 4000"), "{told}");
+}

@@ -42,7 +42,8 @@ pub const PLATFORM_MODELS: &str = ".openharness/platform/models/";
 pub const PLATFORM: &str = ".openharness/platform/";
 const ACTIONS: &str = ".openharness/actions/";
 const SKILLS: &str = ".openharness/skills/";
-const MEMORY: &str = ".openharness/memory/";
+/// What agents write down for later, themselves.
+pub const MEMORY: &str = ".openharness/memory/";
 const HOOKS: &str = ".openharness/hooks/";
 /// The field of the settings that names further folders of skills.
 const SKILL_DIRS: &[u8] = b"skill_dirs";
@@ -58,8 +59,8 @@ pub enum FileContent {
     TooLarge(u64),
     /// It could not be read, for this reason.
     Unreadable(String),
-    /// It was not read, for this reason: it stands deep in a folder, and nothing is missed but itself. Of a folder: what stands
-    /// deep in it.
+    /// It was not read, for this reason: it stands deep in a folder, or in a memory that is full, and nothing is missed but itself.
+    /// Of a folder: what stands deep in it.
     LeftOut(String),
 }
 
@@ -402,7 +403,10 @@ impl<'f> Loader<'f> {
     fn memory(&mut self) {
         let mut found = self.inside(MEMORY, &[".md"]);
         found.sort_by_key(|(_, name)| *name != "MEMORY");
-        for (path, name) in found {
+        // What is left out is told of all of them together.
+        let files = self.files;
+        let is_left_out = |path: &str| files.get(path).is_some_and(FileContent::is_left_out);
+        for (path, name) in found.into_iter().filter(|(path, _)| !is_left_out(path)) {
             let mut problems = FileProblems::new(path);
             if let Some(text) = self.text(path, &mut problems) {
                 self.workspace.memory.insert(name.to_owned(), text.to_owned());

@@ -5,7 +5,7 @@ use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource}
 use crate::bundle::CONTENT_LIMIT;
 
 use super::litter::is_litter;
-use super::load::{FILE_LIMIT, FileContent, Files, skill_dirs};
+use super::load::{FILE_LIMIT, FileContent, Files, MEMORY, skill_dirs};
 
 /// Files of one workspace that are looked at.
 pub(crate) const MOST_FILES: usize = 2_000;
@@ -17,10 +17,14 @@ const ALL: &str = ".openharness";
 const FIRST: [&str; 6] =
     ["AGENTS.md", "AGENTS.MD", "agents.md", "Agents.md", ".openharness/settings.yaml", ".openharness/prompts.yaml"];
 
-/// The folders of definitions, those first that may forbid something. A folder with more files than there may still be is
-/// left out, and so noted: it takes no other along.
+/// The folders of definitions, those first that may forbid something, and last the one that agents write themselves. A folder
+/// with more files than there may still be is left out, and so noted: it takes no other along.
 pub(super) const FOLDERS: [&str; 9] =
-    ["hooks", "agents", "models", "platform", "tools", "actions", "prompts", "memory", "skills"];
+    ["hooks", "agents", "models", "platform", "tools", "actions", "prompts", "skills", "memory"];
+
+/// The file of the memory that comes first, and bytes of the memory that are read: more than agents are told of it.
+pub const MEMORY_FIRST: &str = ".openharness/memory/MEMORY.md";
+const MOST_OF_MEMORY: u64 = FILE_LIMIT;
 
 /// Folders that runs keep for themselves: what is in them grows and changes all the time.
 const OWN: [&str; 2] = ["data", "state"];
@@ -36,6 +40,8 @@ const LOOKED_AT: usize = 8;
 /// Why files that stand deeper are left out.
 const TOO_DEEP: &str = "files of a skill or an action may stand five folders deep in it, and deeper ones are not read";
 const NO_ROOM: &str = "with what stands deep in this folder there are more than 2000 files, and none of that is read";
+const TOO_MUCH: &str =
+    "with it the memory has more than 256 KiB, of which agents are told 32: remove what nobody needs";
 const TOO_LARGE: &str = "with it the definitions have more bytes than they may have together";
 
 /// What is noted of a folder that is left out.
@@ -87,6 +93,7 @@ impl KnownFiles {
         for part in &parts {
             self.add_part(source, part, &mut before, &mut files).await?;
         }
+        leave_out_memory(&mut files);
         if files.values().map(FileContent::size).sum::<u64>() > CONTENT_LIMIT {
             leave_out_deep(&parts, &mut files);
         }
@@ -148,6 +155,19 @@ impl KnownFiles {
             files.insert(file.path, content);
         }
         Ok(())
+    }
+}
+
+/// Leaves out what the memory has beyond a bound: agents write it, and what they write keeps none from running.
+fn leave_out_memory(files: &mut Files) {
+    let mut room = MOST_OF_MEMORY;
+    let mut memory: Vec<_> = files.iter_mut().filter(|(path, _)| path.starts_with(MEMORY)).collect();
+    memory.sort_by_key(|(path, _)| *path != MEMORY_FIRST);
+    for (_, content) in memory {
+        match room.checked_sub(content.size()) {
+            Some(left) => room = left,
+            None => *content = FileContent::LeftOut(TOO_MUCH.to_owned()),
+        }
     }
 }
 

@@ -318,3 +318,19 @@ fn what_stands_deep_is_left_out_where_the_definitions_would_be_too_large_with_it
     assert!(workspace.is_sound() && told.contains(reason), "{told}");
     assert!(Bundle::of(&files).is_ok(), "{told}");
 }
+
+#[test]
+fn a_memory_that_is_full_keeps_no_agent_from_running() {
+    let mut folder = Crowded::with(std::iter::empty());
+    let large = "x".repeat(200 * 1024);
+    folder.0.extend((0..30).map(|number| (format!(".openharness/memory/{number}.md"), large.clone())));
+    folder.0.insert(".openharness/memory/MEMORY.md".to_owned(), "First.\n".to_owned());
+    let files = futures::executor::block_on(read(&folder)).expect("files");
+    let workspace = load(&files, &platform());
+    let told = lines(&workspace).join("; ");
+    let reason = "memory/1.md and 28 more are left out: with it the memory has more than 256 KiB";
+    assert!(workspace.is_sound() && told.contains(reason), "{told}");
+    assert_eq!(workspace.memory.keys().collect::<Vec<_>>(), ["MEMORY", "0"]);
+    assert!(workspace.default_agent().is_some_and(|agent| agent.name == "assistant"), "{told}");
+    assert!(Bundle::of(&files).is_ok(), "{told}");
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FileContent, HOOKS, INSTRUCTIONS, Loader, PLATFORM_AGENTS, PLATFORM_MODELS, SETTINGS};
+use super::{FileContent, HOOKS, INSTRUCTIONS, Loader, MEMORY, PLATFORM_AGENTS, PLATFORM_MODELS, SETTINGS};
 use crate::names::nearest;
 use crate::workspace::problem::FileProblems;
 use crate::workspace::read::{FOLDERS, TOO_MANY};
@@ -34,12 +34,16 @@ impl Loader<'_> {
         }
     }
 
-    /// Files that stand too deep in a folder to be read: one warning for each skill and each action.
+    /// Files that stand too deep in a folder to be read, or in a memory that is full: one warning for each skill and each
+    /// action, and one for the memory.
     pub(super) fn too_deep(&mut self) {
         let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for (path, content) in self.files {
             let FileContent::LeftOut(reason) = content else { continue };
-            let folder = path.match_indices('/').nth(2).map_or(path.as_str(), |(at, _)| &path[..at]);
+            let folder = match path.starts_with(MEMORY) {
+                true => MEMORY.trim_end_matches('/'),
+                false => path.match_indices('/').nth(2).map_or(path.as_str(), |(at, _)| &path[..at]),
+            };
             found.entry((folder, reason)).or_default().push(path);
         }
         for ((folder, reason), paths) in found {
