@@ -46,7 +46,47 @@ pub(crate) fn is_own(path: &str) -> bool {
     OWN.iter().any(|own| begins(&parts, own))
 }
 
-/// Some file systems do not tell upper from lower case.
 fn begins(parts: &[&str], beginning: &[&str]) -> bool {
-    parts.len() >= beginning.len() && beginning.iter().zip(parts).all(|(one, other)| one.eq_ignore_ascii_case(other))
+    parts.len() >= beginning.len() && beginning.iter().zip(parts).all(|(one, other)| folded(one).eq(folded(other)))
+}
+
+/// `name` as a file system may compare it that tells no upper from lower case, by the rules of Unicode (`\u{17f}` is an `s`,
+/// `\u{df}` two of them), and passes over what is not seen.
+fn folded(name: &str) -> impl Iterator<Item = char> {
+    name.chars().filter(|c| !is_unseen(*c)).flat_map(char::to_lowercase).flat_map(char::to_uppercase)
+}
+
+fn is_unseen(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file systems of Macs find the folder of definitions by each of these.
+    #[test]
+    fn a_definition_is_not_changed_by_another_way_to_write_its_name() {
+        for name in [
+            ".openharness",
+            ".OpenHarness",
+            ".openharne\u{17f}s",
+            ".openharne\u{df}",
+            ".open\u{200c}harness",
+            "\u{feff}.openharness",
+        ] {
+            assert!(may_change(&format!("{name}/hooks/guard.yaml"), &[]).is_err(), "{name:?}");
+            assert!(may_change(&format!("{name}/memory/x.md"), &[]).is_ok(), "{name:?}");
+            assert!(is_own(&format!("{name}/data/x")) && within("x", &format!("{name}/state/x")).is_err(), "{name:?}");
+        }
+        for path in ["AGENT\u{17f}.md", "agents.\u{200d}md", "docs/\u{17f}kills/x"] {
+            assert!(may_change(path, &["docs/skills".to_owned()]).is_err(), "{path:?}");
+        }
+        for path in [".openharnes/x", "openharness/x", "docs/AGENTS.md", ".openharn\u{e9}ss/x"] {
+            assert!(may_change(path, &["docs/skills".to_owned()]).is_ok(), "{path:?}");
+        }
+    }
 }
