@@ -48,6 +48,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
     let segments = address.segments();
     match segments {
+        // What a network translates by rules of its own, and Teredo, which hides where it leads.
+        [0x64, 0xff9b, 1, ..] | [0x2001, 0, ..] => false,
         // Translated and tunneled addresses of version 4.
         [0x64, 0xff9b, ..] => is_public_v4(v4(segments[6], segments[7])),
         [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
@@ -90,6 +92,8 @@ mod tests {
             "http://[::]/",
             "http://[::ffff:169.254.169.254]/",
             "http://[64:ff9b::a9fe:a9fe]/",
+            "http://[64:ff9b:1:a9fe:a9:fe00:808:808]/",
+            "http://[2001:0:7f00:1::808:808]/",
             "http://[2002:7f00:1::]/",
             "http://[fd00:ec2::254]/",
             "http://[fe80::1]/",
