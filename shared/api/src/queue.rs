@@ -9,6 +9,8 @@
 //! behind that, all in the same commit: the transcript has the order in which tasks worked, and holds nothing of one that was
 //! canceled while it waited.
 
+use std::collections::VecDeque;
+
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
@@ -155,30 +157,46 @@ impl RecordingStore {
 
     /// The messages that the session of `change` has of the transcript of another one, the newest of them.
     async fn past_of(&self, change: &SessionChange) -> Result<Vec<Message>, StoreError> {
-        let mut past = self.transcript_of(change, |stream| stream != change.stream()).await?;
-        past.drain(..past.len().saturating_sub(HEARD_AT_ONCE));
-        Ok(messages(past))
+        let mut past = VecDeque::new();
+        self.each_of(change, |stream| stream != change.stream(), &mut |_, message| {
+            past.push_back(message);
+            if past.len() > HEARD_AT_ONCE {
+                past.pop_front();
+            }
+        })
+        .await?;
+        Ok(past.into())
     }
 
     /// Where the messages of its own stream are that no task which has not ended was given with its submission.
     async fn own_of(&self, change: &SessionChange) -> Result<Vec<u64>, StoreError> {
         let open = &change.thread().open;
-        let mut own = self.transcript_of(change, |stream| stream == change.stream()).await?;
-        own.retain(|(_, message)| !message.task_id.as_ref().is_some_and(|task| open.contains_key(task)));
-        Ok(own.into_iter().map(|(position, _)| position).collect())
+        let mut own = Vec::new();
+        self.each_of(change, |stream| stream == change.stream(), &mut |position, message| {
+            if !message.task_id.as_ref().is_some_and(|task| open.contains_key(task)) {
+                own.push(position);
+            }
+        })
+        .await?;
+        Ok(own)
     }
 
-    /// The messages of the transcript of `change` in the streams that `are_meant`, with their positions.
-    async fn transcript_of(
+    /// Gives `take` the messages of the transcript of `change` in the streams that `are_meant`, with their positions.
+    async fn each_of(
         &self,
         change: &SessionChange,
         are_meant: impl Fn(&str) -> bool,
-    ) -> Result<Vec<(u64, Message)>, StoreError> {
+        take: &mut (dyn FnMut(u64, Message) + Send),
+    ) -> Result<(), StoreError> {
         let segments = change.thread().transcript.iter().filter(|segment| are_meant(&segment.stream)).cloned();
         let segments: Vec<_> = segments.collect();
-        let read = transcript::read(self.records(), &segments, None, (usize::MAX, usize::MAX)).await;
-        let read = read.map_err(corrupt)?.messages.into_iter();
-        Ok(read.map(|((_, position), message)| (position, message)).collect())
+        transcript::walk(self.records(), &segments, (None, usize::MAX), &mut |(_, position), message| {
+            take(position, message);
+            true
+        })
+        .await
+        .map_err(corrupt)?;
+        Ok(())
     }
 
     /// The messages that no run was given, or those that were have not kept, with their positions.

@@ -378,9 +378,16 @@ impl RecordingStore {
         positions: &[u64],
     ) -> Result<Vec<(u64, Message)>, StoreError> {
         let missed = stretches(change.stream(), positions);
-        let read = transcript::read(&*self.records, &missed, None, (usize::MAX, usize::MAX)).await;
-        let read = read.map_err(corrupt)?.messages.into_iter().map(|((_, position), message)| (position, message));
-        Ok(read.filter(|(position, _)| positions.contains(position)).collect())
+        let mut said = Vec::new();
+        transcript::walk(&*self.records, &missed, (None, usize::MAX), &mut |(_, position), message| {
+            if positions.contains(&position) {
+                said.push((position, message));
+            }
+            true
+        })
+        .await
+        .map_err(corrupt)?;
+        Ok(said)
     }
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all

@@ -9,14 +9,15 @@ use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{Map, SessionExpectation, SessionId, SessionWrite};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::redact;
-use dormouse_protocol::resource::{Message, Part, Role};
+use dormouse_protocol::id::{MessageId, TaskId};
+use dormouse_protocol::resource::{Message, Part, Role, Session};
 use serde_json::Value;
 
 use crate::api::Api;
 use crate::conversation::{joining, said_of, shown};
-use crate::documents::SessionIndex;
+use crate::documents::{SessionIndex, Stored};
 use crate::refusal::store;
-use crate::transcript::Spot;
+use crate::transcript::{self, Spot};
 
 /// Field of an agent's state with what it knows of the open calls of its session's runs.
 const WAITING: &str = "waiting";
@@ -74,19 +75,49 @@ impl Sign {
     }
 }
 
+/// A message of a transcript, as far as a cut needs it: the words of a long transcript are not held.
+pub(crate) struct Told {
+    pub(crate) spot: Spot,
+    pub(crate) id: MessageId,
+    signs: BTreeSet<Sign>,
+    task_id: Option<TaskId>,
+    /// True if it was given to no run yet.
+    is_undelivered: bool,
+    /// The message itself, where it may have to be given to one.
+    whole: Option<Message>,
+}
+
+impl Told {
+    /// `message` at `spot` in the transcript of the session of `thread`, whose stream is called `own`.
+    fn of(spot: Spot, message: Message, (thread, own): (&SessionIndex, &str)) -> Self {
+        let (stream, position) = &spot;
+        let is_undelivered = match thread.undelivered_from {
+            Some(0) => true,
+            Some(first) => stream == own && *position >= first,
+            None => stream == own && thread.undelivered.contains(position),
+        };
+        let is_open = message.task_id.as_ref().is_some_and(|task| thread.open.contains_key(task));
+        let (id, task_id) = (message.envelope.id.clone(), message.task_id.clone());
+        let signs = Sign::all(&message);
+        // What its run has begun with is in the state once that run has come to rest.
+        let whole = (is_undelivered || (is_open && message.role == Role::User)).then_some(message);
+        Self { spot, id, signs, task_id, is_undelivered, whole }
+    }
+}
+
 /// The messages of a transcript and the number of those that stay.
 pub(crate) struct Past<'t> {
-    pub(crate) told: &'t [(Spot, Message)],
+    pub(crate) told: &'t [Told],
     pub(crate) stay: usize,
 }
 
 impl Past<'_> {
-    /// `conversation` as far as it is in what stays, and behind that what stays and is of `thread` in the stream `own`, and was
-    /// given to no run yet. What clients were not told stays with the message before it.
-    fn kept(&self, (conversation, shows): (Vec<Value>, bool), thread: &SessionIndex, own: &str) -> Vec<Value> {
-        let mut places: BTreeMap<Sign, VecDeque<usize>> = BTreeMap::new();
-        for (at, (_, message)) in self.told.iter().enumerate() {
-            for sign in Sign::all(message) {
+    /// `conversation` as far as it is in what stays, and behind that what stays and was given to no run yet. What clients were not
+    /// told stays with the message before it.
+    fn kept(&self, (conversation, shows): (Vec<Value>, bool)) -> Vec<Value> {
+        let mut places: BTreeMap<&Sign, VecDeque<usize>> = BTreeMap::new();
+        for (at, told) in self.told.iter().enumerate() {
+            for sign in &told.signs {
                 places.entry(sign).or_default().push_back(at);
             }
         }
@@ -103,16 +134,10 @@ impl Past<'_> {
             stays
         });
         let mut tasks = BTreeSet::new();
-        for (at, ((stream, position), message)) in self.told.iter().enumerate().take(self.stay) {
-            let is_first = message.task_id.as_ref().is_some_and(|task| tasks.insert(task));
-            let is_undelivered = match thread.undelivered_from {
-                Some(0) => true,
-                Some(first) => stream == own && *position >= first,
-                None => stream == own && thread.undelivered.contains(position),
-            };
-            // What its run has begun with is in the state once that run has come to rest.
-            let is_open = message.task_id.as_ref().is_some_and(|task| thread.open.contains_key(task));
-            if !known.contains(&at) && (is_undelivered || (is_first && is_open && message.role == Role::User)) {
+        for (at, told) in self.told.iter().enumerate().take(self.stay) {
+            let is_first = told.task_id.as_ref().is_some_and(|task| tasks.insert(task));
+            let Some(message) = told.whole.as_ref().filter(|_| !known.contains(&at)) else { continue };
+            if told.is_undelivered || is_first {
                 kept.extend(joining(std::slice::from_ref(message), shows));
             }
         }
@@ -138,15 +163,30 @@ impl Api {
             Remembered { state, schema_version, version }
         }))
     }
+
+    /// The messages of the transcript of `session`; with their words where those may have to be given to a run, and its agent
+    /// keeps a conversation (`is_kept`).
+    pub(crate) async fn told(&self, session: &Stored<Session>, is_kept: bool) -> Result<Vec<Told>, ProtocolError> {
+        let thread = &session.kept.own;
+        let own = session.kept.resource.envelope.id.as_str();
+        let mut told = Vec::new();
+        transcript::walk(self.reads.records(), &thread.transcript, (None, usize::MAX), &mut |spot, message| {
+            let one = Told::of(spot, message, (thread, own));
+            told.push(Told { whole: one.whole.filter(|_| is_kept), ..one });
+            true
+        })
+        .await?;
+        Ok(told)
+    }
 }
 
 impl Remembered {
-    /// The same of what stays of `past`, of the session of `thread`, whose stream is called `own`.
-    pub(crate) fn cut(mut self, past: &Past<'_>, thread: &SessionIndex, own: &str) -> Self {
+    /// The same of what stays of `past`.
+    pub(crate) fn cut(mut self, past: &Past<'_>) -> Self {
         // Agents note calls that wait, and are shown images.
         let shows = self.state.contains_key(WAITING);
         if let Some(Value::Array(conversation)) = self.state.get_mut(MESSAGES) {
-            *conversation = past.kept((std::mem::take(conversation), shows), thread, own);
+            *conversation = past.kept((std::mem::take(conversation), shows));
         }
         self
     }
@@ -166,5 +206,30 @@ impl Remembered {
     fn write(self, id: &str, expect: SessionExpectation) -> SessionWrite {
         let save = Some((self.state.into(), self.schema_version));
         SessionWrite { session_id: id.into(), save, expect, lease: None, release: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_protocol::Envelope;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn of_a_long_transcript_the_words_are_not_held() {
+        let message = |task: Option<&str>| Message {
+            envelope: Envelope::new(MessageId::new("m"), Timestamp::UNIX_EPOCH),
+            session_id: None,
+            task_id: task.map(TaskId::from),
+            role: Role::User,
+            parts: vec![Part::text("x".repeat(100_000))],
+        };
+        let thread = SessionIndex { undelivered: vec![7], ..SessionIndex::new() };
+        let told = |position: u64| Told::of(("s".to_owned(), position), message(Some("task_1")), (&thread, "s"));
+        assert!(told(6).whole.is_none(), "a run was given it");
+        assert!(told(7).whole.is_some(), "no run was given it yet");
+        let longest = told(6).signs.iter().map(|sign| sign.text.len()).max();
+        assert_eq!(longest, Some(TELLING));
     }
 }

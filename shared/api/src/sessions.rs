@@ -33,7 +33,7 @@ use crate::page::{Narrowed, PageSource};
 use crate::reads::Reads;
 use crate::refusal::{conflict, store};
 use crate::remembered::Past;
-use crate::transcript::{self, Spot, clip};
+use crate::transcript::{self, clip};
 use crate::{Call, CallAnswer};
 
 /// The event of a changed summary or changed metadata; the narrative has none.
@@ -193,9 +193,9 @@ impl Api {
             Some(known) => {
                 // All of it is taken over as it is.
                 let is_whole = request.at_event_id.is_none() && parent.kept.own.is_at_rest();
-                let told = if is_whole { Vec::new() } else { self.told(&parent).await? };
+                let told = if is_whole { Vec::new() } else { self.told(&parent, true).await? };
                 let past = Past { told: &told, stay: usize::try_from(messages).unwrap_or(usize::MAX) };
-                Some(known.cut(&past, &parent.kept.own, parent.kept.resource.envelope.id.as_str()).anew(id.as_str()))
+                Some(known.cut(&past).anew(id.as_str()))
             }
             None => None,
         };
@@ -249,8 +249,13 @@ impl Api {
             return Err(unknown());
         }
         let past = clip(&thread.transcript, (of, position)).ok_or_else(unknown)?;
-        let all = transcript::read(self.reads.records(), &past, None, (usize::MAX, usize::MAX)).await?;
-        Ok((past, all.messages.len() as u64))
+        let mut count = 0;
+        transcript::walk(self.reads.records(), &past, (None, usize::MAX), &mut |_, _| {
+            count += 1;
+            true
+        })
+        .await?;
+        Ok((past, count))
     }
 
     pub(crate) async fn truncate_session(&self, call: &Call) -> Result<Change, ProtocolError> {
@@ -278,13 +283,13 @@ impl Api {
             let last = transcript::last(self.reads.records(), &own.transcript, own.position).await?;
             return Change::nothing(200, &answer(last.map(|message| message.envelope.id), &stored.kept.resource));
         }
-        let told = self.told(&stored).await?;
+        let known = self.remembered_of(id.as_str()).await?;
+        let told = self.told(&stored, known.is_some()).await?;
         let stay = usize::try_from(kept).unwrap_or(usize::MAX);
         let tip = told.iter().take(stay).next_back();
-        let spot = tip.map(|(spot, _)| spot.clone());
-        let tip = tip.map(|(_, message)| message.envelope.id.clone());
-        let known = self.remembered_of(id.as_str()).await?;
-        let known = known.map(|known| known.cut(&Past { told: &told, stay }, &stored.kept.own, id.as_str()));
+        let spot = tip.map(|told| told.spot.clone());
+        let tip = tip.map(|told| told.id.clone());
+        let known = known.map(|known| known.cut(&Past { told: &told, stay }));
         let mut change = SessionChange::open(stored, by(call), call.now);
         let next = change.next();
         let thread = change.thread_mut();
@@ -300,16 +305,6 @@ impl Api {
             session: known.map(|known| known.again(id.as_str())),
             ..Change::new(journal, 200, &answer(tip, &session.kept.resource))?
         })
-    }
-
-    /// The messages of the transcript.
-    async fn told(
-        &self,
-        session: &Stored<Session>,
-    ) -> Result<Vec<(Spot, dormouse_protocol::resource::Message)>, ProtocolError> {
-        let transcript = &session.kept.own.transcript;
-        let read = transcript::read(self.reads.records(), transcript, None, (usize::MAX, usize::MAX)).await?;
-        Ok(read.messages)
     }
 }
 

@@ -5,7 +5,7 @@
 //! its message and its first events. It is answered as `WORKING` already, unless another task of the session works: then
 //! it is `SUBMITTED` and waits in the [queue](crate::queue) of its session. A worker that receives the work takes it up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_harness::FreshTurn;
 use dormouse_ports::{Cancellation, Document, InvocationId, InvocationWrite, StoreError, Subscription, WORKSPACE};
@@ -236,15 +236,22 @@ impl Api {
             Some(0) => thread.transcript.clone(),
             Some(first) => vec![TranscriptSegment { stream, first, last: None }],
         };
-        let read = transcript::read(self.reads.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
         let awaited = thread.awaited();
         let is_missed = |position: &u64| {
             thread.undelivered_from.is_some() || (thread.undelivered.contains(position) && !awaited.contains(position))
         };
-        let mut messages: Vec<_> = read.messages;
-        messages.retain(|((_, position), _)| is_missed(position));
-        let spare = messages.len().saturating_sub(HEARD_AT_ONCE);
-        Ok(messages.into_iter().skip(spare).collect())
+        let mut newest = VecDeque::new();
+        transcript::walk(self.reads.records(), &missed, (None, usize::MAX), &mut |spot, message| {
+            if is_missed(&spot.1) {
+                newest.push_back((spot, message));
+            }
+            if newest.len() > HEARD_AT_ONCE {
+                newest.pop_front();
+            }
+            true
+        })
+        .await?;
+        Ok(newest.into())
     }
 
     /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.

@@ -116,13 +116,34 @@ pub(crate) async fn last(
 /// Reads messages of `transcript` behind `after`, at most `limit`, looking at no more than about `budget` events.
 ///
 /// # Errors
-/// `cursor_expired` when `after` is not in the transcript any more; when the store does not answer.
+/// As [`walk`].
 pub(crate) async fn read(
     records: &dyn Records,
     transcript: &[TranscriptSegment],
     after: Option<&Spot>,
     (limit, budget): (usize, usize),
 ) -> Result<Reading, ProtocolError> {
+    let mut messages = Vec::new();
+    let upto = walk(records, transcript, (after, budget), &mut |spot, message| {
+        messages.push((spot, message));
+        messages.len() < limit
+    })
+    .await?;
+    Ok(Reading { messages, upto })
+}
+
+/// Gives `take` the messages of `transcript` behind `after`, one after the other, until that says that it has enough, looking at no
+/// more than about `budget` events: so of a long transcript no more is held than `take` holds. The position up to which it was
+/// read; `None` when it was read to its end.
+///
+/// # Errors
+/// `cursor_expired` when `after` is not in the transcript any more; when the store does not answer.
+pub(crate) async fn walk(
+    records: &dyn Records,
+    transcript: &[TranscriptSegment],
+    (after, budget): (Option<&Spot>, usize),
+    take: &mut (dyn FnMut(Spot, Message) -> bool + Send),
+) -> Result<Option<Spot>, ProtocolError> {
     let (from, mut position) = match after {
         None => (0, 0),
         Some((stream, position)) => {
@@ -131,7 +152,6 @@ pub(crate) async fn read(
             (at, *position)
         }
     };
-    let mut reading = Reading::default();
     let mut looked_at = 0;
     for segment in transcript.iter().skip(from) {
         position = position.max(segment.first.saturating_sub(1));
@@ -153,23 +173,23 @@ pub(crate) async fn read(
                 if !holds_message(&entry) {
                     continue;
                 }
-                let spot = (segment.stream.clone(), at);
                 let event = readable(&EventId::at(&segment.stream, at), entry);
-                reading.messages.extend(event.as_ref().and_then(message_of).map(|message| (spot.clone(), message)));
-                if reading.messages.len() == limit {
-                    return Ok(Reading { upto: Some(spot), ..reading });
+                let Some(message) = event.as_ref().and_then(message_of) else { continue };
+                let spot = (segment.stream.clone(), at);
+                if !take(spot.clone(), message) {
+                    return Ok(Some(spot));
                 }
             }
             if is_end || segment.last.is_some_and(|last| position >= last) {
                 break;
             }
             if looked_at >= budget {
-                return Ok(Reading { upto: Some((segment.stream.clone(), position)), ..reading });
+                return Ok(Some((segment.stream.clone(), position)));
             }
         }
         position = 0;
     }
-    Ok(reading)
+    Ok(None)
 }
 
 #[cfg(test)]
