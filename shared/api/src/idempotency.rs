@@ -18,12 +18,12 @@ pub(crate) use notes::{Keeping, notes_key, put_note};
 use notes::{KeyNote, Noted, PlacedNote};
 
 use dormouse_ports::{DocumentKey, DocumentWrite};
-use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
+use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::IdempotencyScope;
 use dormouse_protocol::resource::{
     CreateSessionRequest, PermissionRequest, RegisterArtifactRequest, Session, SubmitTaskRequest, Task, TaskStatus,
 };
-use dormouse_protocol::{Envelope, Event, Operation, ProtocolError};
+use dormouse_protocol::{Envelope, ErrorCode, Event, Operation, ProtocolError};
 use futures::future::{BoxFuture, try_join};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -134,6 +134,9 @@ impl Repetitions {
     }
 
     /// The answer in the document called `key`, if it is there.
+    ///
+    /// # Errors
+    /// `idempotency_key_reused` when the request had another body, or its answer is of a workspace that the caller does not reach.
     async fn kept_apart(&self, call: &Call, key: &DocumentKey) -> Result<Option<(u16, Value)>, ProtocolError> {
         let Some(document) = self.reads.records().document(key, call.now).await.map_err(store)? else {
             return Ok(None);
@@ -142,9 +145,16 @@ impl Repetitions {
         if field("hash") != hash_of(call) {
             return Err(ProtocolError::idempotency_key_reused());
         }
+        let answer = field("answer");
+        let workspace = answer.get("workspace_id").and_then(Value::as_str).map(|id| WorkspaceId::from(id.to_owned()));
+        if !call.actor.reaches(workspace.as_ref()) {
+            let message = "the key was used with another API key of the same actor, in a workspace that this one does not reach: \
+                use another key for repetitions";
+            return Err(ProtocolError::new(ErrorCode::IdempotencyKeyReused, message));
+        }
         let status = field("status").as_u64().and_then(|status| u16::try_from(status).ok());
         let status = status.ok_or_else(|| internal(&"an idempotency document without a status"))?;
-        Ok(Some((status, field("answer"))))
+        Ok(Some((status, answer)))
     }
 
     /// The note in the event of `stream` at `position`; none at 0, and where it cannot be read.

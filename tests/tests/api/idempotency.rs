@@ -30,6 +30,23 @@ async fn the_same_key_and_body_get_the_same_answer() {
 }
 
 #[tokio::test]
+async fn a_key_for_one_workspace_is_given_no_answer_of_another() {
+    let world = World::new();
+    let (one, other) = (world.workspace().await, world.workspace().await);
+    let request = json!({"workspace_id": one, "metadata": {"note": "ours"}});
+    let CallAnswer::Json(_, made) = world.keyed("/v1/sessions", &request, "k1").await.unwrap() else {
+        panic!("it is made")
+    };
+    let ask = async |workspace: &str| {
+        world.call(actor("ada", "acme", Some(&[workspace])), "POST", "/v1/sessions", &request, Some("k1")).await
+    };
+    let refusal = ask(&other).await.unwrap_err();
+    assert_eq!((refusal.status(), refusal.code().as_str()), (409, "idempotency_key_reused"));
+    assert!(!refusal.to_string().contains(text(&made["id"])), "{refusal}");
+    assert_eq!(ask(&one).await, Ok(CallAnswer::Repeated(201, made)));
+}
+
+#[tokio::test]
 async fn what_changed_nothing_is_answered_the_same_again() {
     let (world, session) = World::with_session().await;
     let close = format!("{session}/close");
