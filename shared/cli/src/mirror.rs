@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use dormouse_http::percent::encode;
-use dormouse_local::{address_of, follower_key};
+use dormouse_local::{follower_key, own_address};
 use dormouse_protocol::{ErrorCode, List};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -138,9 +138,10 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
 /// keeps its state in `data`.
 pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf, history: FolderHistory) {
     loop {
-        // It serves when its address is noted; one that is not answered at is of an earlier start. Without a key of its own
-        // it would spend what its user may ask.
-        let url = address_of(&data).zip(follower_key(&data));
+        // It serves when its address is noted; one that is not answered at is of an earlier start. A folder that another
+        // process serves is refused to this one, and what that does is none of this history. Without a key of its own it
+        // would spend what its user may ask.
+        let url = own_address(&data).zip(follower_key(&data));
         let server = url.map(|(url, key)| ServerArgs { url: Some(url), key: Some(key), data: data.clone() });
         if let Some(Ok(client)) = server.map(|server| Client::open(&server)) {
             follow(&client, &into, None, Some((&history, data.as_path()))).await;

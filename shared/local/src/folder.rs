@@ -206,6 +206,11 @@ impl DataFolder {
         matches!(Self::look(path), Err(FolderError::Taken { .. }))
     }
 
+    /// True if it is this process that has, or had last, the folder at `path`.
+    pub(crate) fn is_own(path: &Path) -> bool {
+        fs::read_to_string(path.join(LOCK)).is_ok_and(|holder| holder == std::process::id().to_string())
+    }
+
     /// True if everything of the folder was made before.
     pub(crate) fn was_complete(&self) -> bool {
         self.was_complete

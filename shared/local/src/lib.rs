@@ -60,7 +60,7 @@ pub use folder_objects::FolderObjects;
 pub use hosts::is_loopback;
 pub use locks::{LockError, hold_lock, lock_of};
 pub use machine::{MachineError, MachineOptions, MachineRole, serve_machine};
-pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key, follower_key};
+pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key, follower_key, own_address};
 pub use program::program;
 pub use receipts::{RECEIPT_RING, change_receipt_ring, receipt_ring, seed};
 pub use scripted_model::{Respond, ScriptedFault, ScriptedJob, ScriptedModel, ScriptedReply, ScriptedTurn};

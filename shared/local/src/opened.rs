@@ -178,6 +178,11 @@ pub fn address_of(path: &Path) -> Option<String> {
     address.filter(|_| DataFolder::is_taken(path))
 }
 
+/// Address at which this process serves the folder `path`; `None` while it does not, also where another one does.
+pub fn own_address(path: &Path) -> Option<String> {
+    address_of(path).filter(|_| DataFolder::is_own(path))
+}
+
 /// The key by which the process that has the folder `path` follows its own events, if it does.
 pub fn follower_key(path: &Path) -> Option<String> {
     DataFolder::follower_key(path)
@@ -192,6 +197,18 @@ pub fn development_key(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
     use crate::store::StoreLocation;
+
+    #[test]
+    fn a_folder_that_another_process_serves_is_not_served_by_this_one() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = DataFolder::open(place.path()).expect("it is free");
+        assert_eq!(own_address(place.path()), None, "it starts");
+        let address = Some("http://127.0.0.1:8787".to_owned());
+        folder.note_address("http://127.0.0.1:8787").expect("a file");
+        assert_eq!(own_address(place.path()), address);
+        std::fs::write(place.path().join("lock"), format!("{}0", std::process::id())).expect("a file");
+        assert_eq!((address_of(place.path()), own_address(place.path())), (address, None));
+    }
 
     #[tokio::test]
     async fn what_another_command_has_for_a_moment_is_waited_for() {

@@ -218,6 +218,26 @@ async fn of_two_servers_of_a_folder_one_keeps_its_history_and_the_other_says_so_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_refused_because_a_server_has_the_data_folder_takes_nothing_of_it_and_leaves_its_definitions() {
+    let (project, other) = (Project::of(&[]).await, Project::of(&[("AGENTS.md", "Other rules.\n")]).await);
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    whole(&project, &dormouse, "it follows").await;
+    let current = dormouse.data().join("definitions/workspace/current.json");
+    let before = fs::read(&current).expect("a file");
+    for folder in [project.folder(), other.folder()] {
+        let mut second = program();
+        second.args(["dev", "--port", "0", "--no-tour", "--workspace", &folder, "--data"]).arg(dormouse.data());
+        let refused = second.output().expect("it runs");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains("is in use by process") && !said.contains("the history mirror"), "{said}");
+    }
+    assert!(!other.exists(MIRROR), "it holds the history of another folder");
+    assert_eq!(fs::read(&current).expect("a file"), before, "the definitions are those of the server");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_keeps_the_history_of_its_folder_while_it_cannot_go_on() {
     let project = Project::of(&[]).await;
     let dormouse = project.serve();
