@@ -72,9 +72,9 @@ impl ServerArgs {
         self.url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// The key that is named, likewise.
+    /// The key that is named, likewise, without the line feed of the file that it was read from.
     pub(crate) fn key(&self) -> Option<&str> {
-        self.key.as_deref().filter(|key| !key.is_empty())
+        self.key.as_deref().map(str::trim).filter(|key| !key.is_empty())
     }
 
     /// The options of a command that asks the same server again, each behind a blank; a key is not among them.

@@ -25,6 +25,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const TIME_TO_CONNECT: Duration = Duration::from_secs(10);
 const TIME_TO_ANSWER: Duration = Duration::from_secs(40);
 
+/// Which key a server has refused.
+const WHICH_KEY: &str = "it was asked with that of --key, or else of DORMOUSE_KEY, or else with the development key of the \
+                         data folder: `dormouse keys list` shows which there are";
+
 /// Reason for which a server did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TalkError {
@@ -40,6 +44,10 @@ pub(crate) enum TalkError {
     Elsewhere { status: u16 },
     #[error("the address or the key cannot be used: {0}")]
     Unusable(String),
+    #[error(
+        "the key cannot be used: it has a blank, a line feed or a letter in it that no key has; name one key, whole"
+    )]
+    NotAKey,
     #[error("{url} cannot be reached: {error}; is it running?")]
     Unreachable { url: String, error: String },
     #[error("{message} ({code}, request {request_id})")]
@@ -85,6 +93,7 @@ impl TalkError {
             | Self::KeyElsewhere(_)
             | Self::Elsewhere { .. }
             | Self::Unusable(_)
+            | Self::NotAKey
             | Self::Payload(_)
             | Self::NoAgent { .. }
             | Self::NoAnswer
@@ -124,6 +133,7 @@ impl TalkError {
             | Self::KeyElsewhere(_)
             | Self::Elsewhere { .. }
             | Self::Unusable(_)
+            | Self::NotAKey
             | Self::Unreachable { .. }
             | Self::Unreadable { .. }
             | Self::Payload(_)
@@ -191,6 +201,9 @@ impl Client {
             None if !is_here => return Err(TalkError::KeyElsewhere(url)),
             None => development_key(&server.data).ok_or(TalkError::NoKey)?,
         };
+        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(TalkError::NotAKey);
+        }
         // The server that is asked is the one that answers: no other one gets the key, neither by a redirect nor by a
         // proxy on the way to this very machine.
         let http = reqwest::Client::builder().connect_timeout(TIME_TO_CONNECT).redirect(Policy::none());
@@ -292,7 +305,11 @@ impl Client {
 pub(super) fn refusal(status: u16, body: Option<ErrorResponse>) -> TalkError {
     let Some(ErrorResponse { error }) = body else { return TalkError::Unreadable { status } };
     let request_id = error.request_id.unwrap_or_default();
-    TalkError::Refused { status, code: error.code, message: error.message, request_id }
+    let message = match status {
+        401 => format!("{}; {WHICH_KEY}", error.message),
+        _ => error.message,
+    };
+    TalkError::Refused { status, code: error.code, message, request_id }
 }
 
 /// The innermost reason: the outer ones report only that something went wrong.
@@ -356,5 +373,36 @@ mod tests {
         assert!(matches!(opened("", ""), Err(TalkError::NobodyThere(_))));
         assert!(matches!(opened("", "dm_x"), Ok(url) if url == USUAL));
         assert!(matches!(opened("https://agents.example.com", ""), Err(TalkError::KeyElsewhere(_))));
+        assert!(matches!(opened("", "\n"), Err(TalkError::NobodyThere(_))));
+    }
+
+    #[test]
+    fn a_key_is_taken_without_the_line_feed_of_its_file_and_one_that_can_be_none_is_told_so() {
+        let opened = |key: &str| {
+            let key = Some(key.to_owned());
+            Client::open(&ServerArgs { url: Some(USUAL.to_owned()), key, data: "data".into() }).map(|client| client.key)
+        };
+        for given in ["dm_x", "dm_x\n", " dm_x\r\n"] {
+            assert!(matches!(opened(given), Ok(key) if key == "dm_x"), "{given:?}");
+        }
+        for given in ["dm_x\ndm_y", "dm_x dm_y", "dm_é"] {
+            let said = opened(given).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains("the key cannot be used: it has a blank"), "{given:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_refused_is_told_with_where_it_came_from() {
+        let body = |code: &str| {
+            let error =
+                serde_json::json!({ "code": code, "message": "No.", "type": "auth_error", "request_id": "req_1" });
+            serde_json::from_value(serde_json::json!({ "error": error })).expect("a refusal")
+        };
+        let said = refusal(401, Some(body("unauthenticated"))).to_string();
+        assert!(said.starts_with("No.; it was asked with that of --key, or else of DORMOUSE_KEY"), "{said}");
+        assert_eq!(
+            refusal(404, Some(body("resource_not_found"))).to_string(),
+            "No. (resource_not_found, request req_1)"
+        );
     }
 }
