@@ -39,10 +39,25 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
         (".openharness/actions/refund/ACTION.YML", "call it `ACTION.yaml`"),
         (".openharness/skills/pack/SKILL.MD", "call it `SKILL.md`"),
         (".openharness/skills/pack/SKILL.md.txt", "call it `SKILL.md`"),
+        (".openharness/skills/legal/terms/SKILL.md", "right in `.openharness/skills`: move its folder there"),
+        (".openharness/skills/legal/uk/terms/SKILL.md", "right in `.openharness/skills`: move its folder there"),
+        (".openharness/actions/shop/refund/ACTION.yaml", "right in `.openharness/actions`: move its folder there"),
     ] {
         let told = files_of(path);
         assert!(told.iter().any(|line| line.starts_with(path) && line.contains(advice)), "{path}: {told:?}");
     }
+    let skill = "---\ndescription: Terms\n---\nRead them.\n";
+    let mut all = sound();
+    all.push((".openharness/skills/legal/SKILL.md", skill));
+    all.push((".openharness/skills/legal/uk/terms/SKILL.md", skill));
+    all.push((".openharness/skills/shop/terms/SKILL.md", skill));
+    all.retain(|(path, _)| *path != SETTINGS);
+    let settings =
+        "default_agent: assistant\nskill_dirs: [.openharness/skills/shop]\nmodels: {fast: workspace/small}\n";
+    all.push((SETTINGS, settings));
+    let nested = load(&files(&all), &platform());
+    assert_eq!(lines(&nested), [] as [&str; 0], "a file of a skill, and a folder that is named");
+    assert_eq!(nested.skills.keys().collect::<Vec<_>>(), ["legal", "terms"]);
     let model = with(".openharness/models/more.yml", "large: {provider: openai, name: x}\n");
     assert!(model.models.contains_key("large") && lines(&model).is_empty(), "{:?}", lines(&model));
     let hook = "events: [run_completed]\nhandler: {type: command, command: 'true'}\n";

@@ -110,6 +110,18 @@ impl Loader<'_> {
             ["skills", _] => "a skill is a folder with a file `SKILL.md`",
             ["actions", _, _] if !is_definition("ACTION.yaml") && ends(&[".yaml", ".yml"]) => "call it `ACTION.yaml`",
             ["skills", _, _] if !is_definition("SKILL.md") && ends(&[".md"]) => "call it `SKILL.md`",
+            ["actions", _, .., _, name]
+                if name.eq_ignore_ascii_case("ACTION.yaml") && !is_definition("ACTION.yaml") =>
+            {
+                "an action is a folder right in `.openharness/actions`: move its folder there"
+            }
+            ["skills", _, .., _, name]
+                if name.eq_ignore_ascii_case("SKILL.md")
+                    && !is_definition("SKILL.md")
+                    && !self.is_in_named_folder(path) =>
+            {
+                "a skill is a folder right in `.openharness/skills`: move its folder there"
+            }
             ["hooks"] if self.looks_like_a_hook(path) => {
                 return self.unread_guard(path, "a hook stands in a folder of this name, as `NAME.yaml`");
             }
@@ -124,6 +136,12 @@ impl Loader<'_> {
             }
         }
         self.keep(problems);
+    }
+
+    /// True for the file of a skill whose folder stands right in one that `skill_dirs` names.
+    fn is_in_named_folder(&self, path: &str) -> bool {
+        let parent = path.rsplitn(3, '/').nth(2);
+        parent.is_some_and(|parent| self.workspace.settings.skill_dirs.iter().any(|named| named == parent))
     }
 
     /// True for what has a content, unlike a note about a folder.
