@@ -9,6 +9,8 @@ use dormouse_agent::workspace::{FILE_LIMIT, Problem, Severity, Workspace};
 const ALL: &str = ".openharness";
 /// Place of the warning about a workspace without agents.
 const AGENTS: &str = ".openharness/agents";
+/// A folder beside the definitions, which the settings may name.
+const SKILLS: &str = "skills";
 /// The most folders that are named.
 const MOST_NAMED: usize = 3;
 
@@ -26,7 +28,8 @@ pub(super) fn look_for(workspace: &mut Workspace, folder: &Path) {
         workspace.problems.push(problem(ALL, Severity::Error, no_workspace(&near)));
     }
     if !is_inside {
-        let found = beside(folder).into_iter();
+        let named = workspace.settings.skill_dirs.iter().any(|named| named == SKILLS);
+        let found = beside(folder).into_iter().filter(|(path, _)| !(named && path.starts_with(SKILLS)));
         workspace.problems.extend(found.map(|(path, place)| {
             problem(&path, Severity::Warning, format!("the file is not read: it belongs in `{place}`"))
         }));
@@ -70,15 +73,25 @@ fn beside(folder: &Path) -> Vec<(String, &'static str)> {
             .into_iter()
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| endings.iter().any(|ending| name.ends_with(*ending)))
             .collect();
         names.sort();
-        let paths = names.into_iter().map(|name| format!("{inside}/{name}"));
+        // A name that begins with a slash is that of a file in each folder.
+        let paths = names.iter().flat_map(|name| {
+            endings.iter().filter_map(move |ending| match ending.starts_with('/') {
+                true => Some(format!("{inside}/{name}{ending}")),
+                false => name.ends_with(*ending).then(|| format!("{inside}/{name}")),
+            })
+        });
         found.extend(paths.map(|path| (path, place)).find(|(path, _)| is_meant(&text_of(&folder.join(path)))));
     };
     look("agents", &[".md"], ".openharness/agents", &|text: &str| text.starts_with("---"));
     look("models", &[".yaml", ".yml"], ".openharness/models", &|text: &str| has(text, &["provider:", "name:"]));
     look("hooks", &[".yaml", ".yml"], ".openharness/hooks", &|text: &str| has(text, &["events:", "handler:"]));
+    look(SKILLS, &["/SKILL.md"], ".openharness/skills", &|text: &str| text.starts_with("---"));
+    look("actions", &["/ACTION.yaml"], ".openharness/actions", &|text: &str| has(text, &["entry:", "command:"]));
+    look("tools", &["settings.yaml"], ".openharness/tools", &|text: &str| {
+        ["command:", "url:", "http:"].iter().any(|word| text.contains(*word))
+    });
     let settings = text_of(&folder.join("settings.yaml"));
     if has(&settings, &["default_agent:"]) || has(&settings, &["policy:", "approval"]) {
         found.push(("settings.yaml".to_owned(), ALL));
@@ -140,11 +153,25 @@ mod tests {
         assert_eq!(told(place.path()), [] as [&str; 0], "they are of something else");
         write("agents/triage.md", "---\ndescription: Sorts\n---\nSort.\n");
         write("models/models.yaml", "main: {provider: openai, name: x}\n");
+        write("skills/terms/SKILL.md", "---\ndescription: Terms\n---\nRead them.\n");
+        write("actions/pay/ACTION.yaml", "name: pay\nentry: {command: ./pay.sh}\n");
+        write("tools/settings.yaml", "pager: {command: python3 pager.py}\n");
         write("settings.yaml", "policy: {approval: manual}\n");
-        let expected = [("agents/triage.md", "/agents"), ("models/models.yaml", "/models"), ("settings.yaml", "")];
+        let expected = [
+            ("agents/triage.md", "/agents"),
+            ("models/models.yaml", "/models"),
+            ("skills/terms/SKILL.md", "/skills"),
+            ("actions/pay/ACTION.yaml", "/actions"),
+            ("tools/settings.yaml", "/tools"),
+            ("settings.yaml", ""),
+        ];
         let expected = expected.map(|(path, inside)| {
             format!("{path}: warning: the file is not read: it belongs in `.openharness{inside}`")
         });
         assert_eq!(told(place.path()), expected);
+        let mut named = Workspace::default();
+        named.settings.skill_dirs.push("skills".to_owned());
+        look_for(&mut named, place.path());
+        assert!(!named.problems.is_empty() && named.problems.iter().all(|problem| !problem.file.starts_with("skills")));
     }
 }
