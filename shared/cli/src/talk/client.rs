@@ -13,9 +13,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ask::ServerArgs;
-use dormouse_local::{address_of, development_key, is_loopback};
+use dormouse_local::{FOLDER, address_of, development_key, is_loopback};
 
+use crate::declared::data_of;
 use crate::inspect::InspectError;
+use crate::terminal::quoted;
 
 /// Address at which `dormouse dev` listens by default.
 const USUAL: &str = "http://127.0.0.1:8787";
@@ -34,7 +36,10 @@ const WHICH_KEY: &str = "it was asked with that of --key, or else of DORMOUSE_KE
 pub(crate) enum TalkError {
     #[error("there is no key; name one with --key or DORMOUSE_KEY, or the folder of `dormouse dev` with --data")]
     NoKey,
-    #[error("no `dormouse dev` serves the folder {}: start it, or name a server with --url and a key with --key", .0.display())]
+    #[error(
+        "no `dormouse dev` serves the folder {}: start it ({}), or name a server with --url and a key with --key",
+        .0.display(), serving(.0)
+    )]
     NobodyThere(PathBuf),
     #[error(
         "the development key is for this machine only and is not sent to {0}: name a key of that server with --key or DORMOUSE_KEY"
@@ -317,6 +322,19 @@ fn reason(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().map_or_else(String::new, ToString::to_string)
 }
 
+/// The command that serves the folder `data`.
+fn serving(data: &Path) -> String {
+    let workspace = data.ancestors().nth(3).filter(|_| data.ends_with(data_of(Path::new(""))));
+    match workspace {
+        Some(here) if here.as_os_str().is_empty() => "`dormouse dev --workspace .`".to_owned(),
+        Some(workspace) => format!("`dormouse dev --workspace {}`", quoted(&workspace.to_string_lossy())),
+        None if data == Path::new(FOLDER) => {
+            "`dormouse dev`, and with --workspace FOLDER for the agents of a folder".to_owned()
+        }
+        None => format!("`dormouse dev --data {}`", quoted(&data.to_string_lossy())),
+    }
+}
+
 /// Address at which the process listens that has the folder. With a key of one's own it may be another one.
 fn noted(data: &Path, has_key: bool) -> Result<String, TalkError> {
     match address_of(data) {
@@ -374,6 +392,20 @@ mod tests {
         assert!(matches!(opened("", "dm_x"), Ok(url) if url == USUAL));
         assert!(matches!(opened("https://agents.example.com", ""), Err(TalkError::KeyElsewhere(_))));
         assert!(matches!(opened("", "\n"), Err(TalkError::NobodyThere(_))));
+    }
+
+    #[test]
+    fn where_nobody_serves_a_folder_the_command_is_told_that_does() {
+        for (data, command) in [
+            (".openharness/data/dormouse", "`dormouse dev --workspace .`"),
+            ("my desk/.openharness/data/dormouse", "`dormouse dev --workspace 'my desk'`"),
+            ("/srv/desk/.openharness/data/dormouse", "`dormouse dev --workspace /srv/desk`"),
+            (".dormouse", "`dormouse dev`, and with --workspace FOLDER for the agents of a folder"),
+            ("/srv/data", "`dormouse dev --data /srv/data`"),
+        ] {
+            let said = TalkError::NobodyThere(data.into()).to_string();
+            assert!(said.contains(&format!("serves the folder {data}: start it ({command}), or")), "{said}");
+        }
     }
 
     #[test]
