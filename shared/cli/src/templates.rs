@@ -9,7 +9,7 @@ use dormouse_agent::{TemplateFiles, Templates};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceSource};
 
-use crate::workspace::platform_folder;
+use crate::workspace::{opened_platform, platform_folder};
 
 /// Folder of the platform in which each folder is a template.
 const FOLDER: &str = "templates";
@@ -32,7 +32,7 @@ pub(crate) async fn templates() -> Result<Templates, WorkspaceError> {
 }
 
 async fn of_platform(platform: &Path) -> Result<Templates, WorkspaceError> {
-    let folder = WorkspaceFolder::open(platform)?;
+    let folder = opened_platform(platform)?;
     let mut templates = Templates { platform: read(&folder).await?, ..Templates::default() };
     for name in names(&platform.join(FOLDER))? {
         let files = of_template(&folder, &name).await.unwrap_or_else(|error| {

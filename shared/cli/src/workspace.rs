@@ -95,6 +95,14 @@ pub(crate) fn platform_folder() -> Option<PathBuf> {
     std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
+/// The folder `platform` of the platform, to be read.
+pub(crate) fn opened_platform(platform: &Path) -> Result<WorkspaceFolder, WorkspaceError> {
+    if !platform.exists() {
+        return Err(WorkspaceError::NotFound(format!("{}, which {PLATFORM} names,", platform.display())));
+    }
+    WorkspaceFolder::open(platform)
+}
+
 /// `problem` as it is told where the platform's folder can be read: with the path there.
 fn told(problem: &Problem) -> Problem {
     let there = platform_folder().zip(problem.file.strip_prefix(OF_PLATFORM));
@@ -187,7 +195,7 @@ impl FolderFiles {
         };
         files.retain(|path, _| ![PLATFORM_AGENTS, PLATFORM_MODELS].iter().any(|place| path.starts_with(place)));
         let Some(platform) = platform_folder() else { return Ok(files) };
-        for (path, content) in self.platform.read(&WorkspaceFolder::open(&platform)?).await? {
+        for (path, content) in self.platform.read(&opened_platform(&platform)?).await? {
             if let Some(name) = path.strip_prefix(AGENTS) {
                 files.insert(format!("{PLATFORM_AGENTS}{name}"), content);
             } else if let Some(name) = path.strip_prefix(MODELS) {
@@ -401,6 +409,14 @@ mod tests {
         ] {
             assert!(told.iter().any(|one| one.starts_with(line)), "{line}: {told:#?}");
         }
+    }
+
+    #[test]
+    fn a_folder_of_the_platform_that_is_not_there_is_told_with_the_variable_that_names_it() {
+        let place = tempfile::tempdir().expect("a folder");
+        assert!(opened_platform(place.path()).is_ok());
+        let said = opened_platform(&place.path().join("x")).expect_err("it is not there").to_string();
+        assert!(said.ends_with("x, which DORMOUSE_PLATFORM names, does not exist"), "{said}");
     }
 
     #[test]
