@@ -5,7 +5,8 @@ mod publish;
 mod unset;
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -72,6 +73,9 @@ pub(crate) enum WorkspaceFailure {
     #[error("{0}")]
     Write(#[from] io::Error),
 }
+
+/// Bytes of a script in which its first line ends.
+const LONGEST_FIRST_LINE: u64 = 256;
 
 /// Models, tools and abilities that this machine brings to a workspace.
 pub(crate) fn platform() -> Platform {
@@ -152,14 +156,30 @@ fn line_of(file: &Path, key: &str, written: &str) -> Option<usize> {
     of_field.or_else(|| text.lines().position(has)).map(|at| at + 1)
 }
 
-/// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
+/// What keeps the system from finding the interpreter of `script`, which it then calls not found.
+fn wrong_beginning(script: &Path) -> Option<&'static str> {
+    let mut beginning = Vec::new();
+    File::open(script).ok()?.take(LONGEST_FIRST_LINE).read_to_end(&mut beginning).ok()?;
+    let first = beginning.split(|byte| *byte == b'\n').next()?;
+    match first {
+        [0xef, 0xbb, 0xbf, b'#', b'!', ..] => {
+            Some("which begins with a byte order mark before its `#!`: save it without")
+        }
+        [b'#', b'!', .., b'\r'] => Some("whose lines end with CR LF, so that its `#!` names nothing: save it with LF"),
+        _ => None,
+    }
+}
+
+/// The scripts that hooks and actions run by a path, and that are not there or cannot be executed.
 fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let complaint = |(file, place, command): (&str, &str, &str)| {
         let (message, key, written) = if folder.join(place).is_dir() {
             let script = command.split_whitespace().next().filter(|word| is_path(word))?;
-            let what = match folder.join(place).join(script).metadata() {
+            let path = folder.join(place).join(script);
+            let what = match path.metadata() {
                 Err(_) => "and there is no such file",
                 Ok(meta) if meta.permissions().mode() & 0o111 == 0 => "which may not be executed: `chmod +x` it",
+                Ok(meta) if meta.is_file() => wrong_beginning(&path)?,
                 Ok(_) => return None,
             };
             let shown = if place.is_empty() { "." } else { place };
@@ -408,6 +428,32 @@ mod tests {
             ".openharness/actions/send/ACTION.yaml:5: error: there is no folder `tools/send`, in which its command is run",
         ] {
             assert!(told.iter().any(|one| one.starts_with(line)), "{line}: {told:#?}");
+        }
+    }
+
+    #[test]
+    fn a_script_that_was_saved_so_that_its_interpreter_is_not_found_is_told_so() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().join(".openharness/actions/pay");
+        fs::create_dir_all(&folder).expect("folders");
+        let action = "name: pay\ndescription: Pays.\nentry: {command: ./pay.sh}\n";
+        fs::write(folder.join("ACTION.yaml"), action).expect("a file");
+        let script = folder.join("pay.sh");
+        fs::write(&script, "").expect("a file");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("rights");
+        for (text, told) in [
+            ("#!/bin/sh\r\necho paid\r\n", Some("whose lines end with CR LF")),
+            ("\u{feff}#!/bin/sh\necho paid\n", Some("which begins with a byte order mark")),
+            ("#!/bin/sh\necho 'a\r'\n", None),
+            ("echo paid\r\n", None),
+            ("", None),
+        ] {
+            fs::write(&script, text).expect("a file");
+            let workspace = futures::executor::block_on(opened(place.path())).expect("it can be read");
+            let lines: Vec<String> = workspace.problems.iter().map(ToString::to_string).collect();
+            let found = lines.iter().find(|line| line.contains("`command` runs `./pay.sh`"));
+            let is_told = told.map(|told| found.is_some_and(|line| line.contains(told)));
+            assert!(is_told.unwrap_or(found.is_none()), "{text:?}: {lines:#?}");
         }
     }
 
