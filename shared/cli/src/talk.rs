@@ -24,7 +24,7 @@ use dormouse_protocol::resource::{
     CreateSessionRequest, CreateWorkspaceRequest, MessageInput, SubmitInput, SubmitTaskRequest, Task, TaskStatus,
     Workspace,
 };
-use dormouse_protocol::{List, Map};
+use dormouse_protocol::{ErrorCode, List, Map};
 use serde_json::{Value, json};
 
 pub(crate) use ask::{AnswerArgs, ClientCommand, ServerArgs};
@@ -71,9 +71,25 @@ pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOut
 async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let input = input(read(&asked.input)?)?;
-    let session_id = match asked.session {
-        Some(session_id) => session_id,
-        None => open_session(&client, asked.workspace, asked.persona.as_deref()).await?,
+    let task = match submit(&client, &asked, input).await {
+        Ok(task) => task,
+        Err(refused) => return Err(with_names(&client, &asked, refused).await),
+    };
+    let show = Show::new(asked.json, &asked.server);
+    if !asked.follow {
+        show_task(&client, &task, &show, &asked.server).await?;
+        return Ok(TalkOutcome::Fine);
+    }
+    if !asked.json {
+        show.task(&task)?;
+    }
+    follow_task(&client, task.envelope.id.as_str(), None, &show).await
+}
+
+async fn submit(client: &Client, asked: &SendTask, input: SubmitInput) -> Result<Task, TalkError> {
+    let session_id = match &asked.session {
+        Some(session_id) => session_id.clone(),
+        None => open_session(client, asked.workspace.clone(), asked.persona.as_deref()).await?,
     };
     let body = json!(SubmitTaskRequest {
         session_id: None,
@@ -84,16 +100,26 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
         input,
         metadata: Map::new(),
     });
-    let task: Task = client.write(&format!("/v1/sessions/{}/tasks", encode(&session_id)), &body).await?;
-    let show = Show::new(asked.json, &asked.server);
-    if !asked.follow {
-        show_task(&client, &task, &show, &asked.server).await?;
-        return Ok(TalkOutcome::Fine);
+    client.write(&format!("/v1/sessions/{}/tasks", encode(&session_id)), &body).await
+}
+
+/// `refused`, with the personas that there are where the one that was asked for is none of them.
+async fn with_names(client: &Client, asked: &SendTask, refused: TalkError) -> TalkError {
+    let (TalkError::Refused { status, code: ErrorCode::ResourceNotFound, request_id, .. }, Some(name)) =
+        (&refused, &asked.persona)
+    else {
+        return refused;
+    };
+    let workspace = asked.workspace.as_ref().map(|id| format!("?workspace_id={}", encode(id))).unwrap_or_default();
+    let Ok(listed) = client.read::<Value>(&format!("/v1/personas{workspace}")).await else { return refused };
+    let personas = listed["data"].as_array().into_iter().flatten();
+    let names: Vec<&str> = personas.filter_map(|persona| persona["name"].as_str()).collect();
+    let is_there = names.iter().any(|there| persona(there) == persona(name));
+    if is_there || names.is_empty() {
+        return refused;
     }
-    if !asked.json {
-        show.task(&task)?;
-    }
-    follow_task(&client, task.envelope.id.as_str(), None, &show).await
+    let message = format!("there is no persona `{name}`; there are `{}`", names.join("`, `"));
+    TalkError::Refused { status: *status, code: ErrorCode::ResourceNotFound, message, request_id: request_id.clone() }
 }
 
 /// An object is a structured payload; everything else is a user's message. What begins like an object and is none is

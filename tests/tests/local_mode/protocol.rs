@@ -68,8 +68,16 @@ async fn what_is_said_is_answered_and_what_fails_is_told_by_the_exit_code() {
     let said = run(&dormouse, &["send", "--follow", "Hello, who are you?"]);
     assert_eq!(said.status.code(), Some(0), "{:?}", lines(&said));
     assert!(lines(&said).iter().any(|line| line.contains("script")));
-    let refused = run(&dormouse, &["send", "--persona", "nobody", "{}"]);
-    assert!(matches!(refused.status.code(), Some(1 | 4)));
+    let complaint = |arguments: &[&str]| {
+        let refused = dormouse.command(arguments).stderr(Stdio::piped()).output().expect("it runs");
+        (String::from_utf8_lossy(&refused.stderr).into_owned(), refused.status.code())
+    };
+    let (complained, code) = complaint(&["send", "--persona", "nobody", "{}"]);
+    assert_eq!(code, Some(4), "{complained}");
+    let names = complained.strip_prefix("error: there is no persona `nobody`; there are ").unwrap_or_default();
+    assert!(names.contains("`chat`") && names.contains("`expense-approval`"), "{complained}");
+    let (complained, code) = complaint(&["send", "--persona", "chat", "--session", "session_x", "Hello"]);
+    assert!(code == Some(4) && complained.contains("there is no such session"), "{code:?} {complained}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
