@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use dormouse_agent::workspace::{
     AgentMode, ApprovalPolicy, DefinitionKind, DefinitionName, Files, KnownFiles, PLATFORM as OF_PLATFORM,
-    PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem, Severity, Workspace, load,
+    PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem, Severity, ToolSourceDefinition, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_declared::{Presence, PresenceKind, online};
@@ -74,6 +74,8 @@ pub(crate) enum WorkspaceFailure {
     Write(#[from] io::Error),
 }
 
+/// The file of servers of tools.
+const TOOLS: &str = ".openharness/tools/settings.yaml";
 /// Bytes of a script in which its first line ends.
 const LONGEST_FIRST_LINE: u64 = 256;
 
@@ -133,7 +135,7 @@ fn is_path(word: &str) -> bool {
     word.contains('/') && !word.starts_with(['/', '~', '"', '\'']) && !word.contains(['=', '$'])
 }
 
-/// The commands of hooks and actions: the file of each, the folder in which it is run, and its line.
+/// The commands of hooks, actions and servers of tools: the file of each, the folder in which it is run, and its line.
 fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     let hooks = workspace.hooks.values().filter_map(|hook| match &hook.handler {
         HookHandlerDefinition::Command { command, .. } => Some((hook.file.as_str(), "", command.as_str())),
@@ -144,7 +146,11 @@ fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     let actions = workspace.actions.values();
     let actions =
         actions.map(|action| (action.file.as_str(), action.entry.folder.as_str(), action.entry.command.as_str()));
-    hooks.chain(actions)
+    let servers = workspace.tools.values().filter(|tool| tool.enabled).filter_map(|tool| match &tool.source {
+        ToolSourceDefinition::Stdio { command, .. } => Some((TOOLS, "", command.as_str())),
+        ToolSourceDefinition::Server { .. } | ToolSourceDefinition::Http(_) => None,
+    });
+    hooks.chain(actions).chain(servers)
 }
 
 /// The line of `file` on which `written` stands, as far as it stands in one: that of the field `key`, or else below it.
@@ -170,7 +176,7 @@ fn wrong_beginning(script: &Path) -> Option<&'static str> {
     }
 }
 
-/// The scripts that hooks and actions run by a path, and that are not there or cannot be executed.
+/// The scripts that hooks, actions and servers of tools run by a path, and that are not there or cannot be executed.
 fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let complaint = |(file, place, command): (&str, &str, &str)| {
         let (message, key, written) = if folder.join(place).is_dir() {
@@ -420,12 +426,14 @@ mod tests {
         write("actions/pay/ACTION.yaml", &entry("command: ./pay.sh").replace("Pays.", "Runs ./pay.sh."));
         write("actions/pay/pay.sh", "#!/bin/sh\n");
         write("actions/send/ACTION.yaml", &entry("command: x\n  cwd: tools/send").replace("name: pay", "name: send"));
+        write("tools/settings.yaml", "files: {command: npx -y files}\npager:\n  command: ./pager.py --all\n");
         let workspace = futures::executor::block_on(opened(place.path())).expect("it can be read");
         let told: Vec<String> = workspace.problems.iter().map(ToString::to_string).collect();
         for line in [
             ".openharness/hooks/guard.yaml:5: error: `command` runs `./guard.sh` in `.`, and there is no such file",
             ".openharness/actions/pay/ACTION.yaml:4: error: `command` runs `./pay.sh` in `.openharness/actions/pay`, which",
             ".openharness/actions/send/ACTION.yaml:5: error: there is no folder `tools/send`, in which its command is run",
+            ".openharness/tools/settings.yaml:3: error: `command` runs `./pager.py` in `.`, and there is no such file",
         ] {
             assert!(told.iter().any(|one| one.starts_with(line)), "{line}: {told:#?}");
         }

@@ -163,6 +163,14 @@ impl<'n> Fields<'n> {
         for entry in entries {
             match text_of(&entry.value) {
                 Some(text) => {
+                    if let Some(variable) = variable_of_shell(&text) {
+                        let references = format!("`${{secrets.{variable}}}` or `${{env.{variable}}}`");
+                        let message = format!(
+                            "`${variable}` in `{name}.{}` is taken as it stands: write {references}",
+                            entry.key
+                        );
+                        problems.warning(entry.value.line, message);
+                    }
                     let template = template_of(&text, entry.value.line, problems);
                     found.extend(template.map(|template| (entry.key.clone(), template)));
                 }
@@ -305,6 +313,15 @@ pub(crate) fn text_of(node: &YamlNode) -> Option<String> {
         NodeValue::Bool(value) => Some(value.to_string()),
         NodeValue::Null | NodeValue::List(_) | NodeValue::Map(_) => None,
     }
+}
+
+/// The name of a variable in `text` that is written as a shell has it, `$NAME`, which nothing replaces.
+fn variable_of_shell(text: &str) -> Option<&str> {
+    text.split('$').skip(1).find_map(|behind| {
+        let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let name = &behind[..behind.find(|c: char| !is_of_name(c)).unwrap_or(behind.len())];
+        (name.len() > 1 && name.starts_with(|c: char| c.is_ascii_uppercase())).then_some(name)
+    })
 }
 
 /// The text of `node`, whose line is noted where it may be a name.

@@ -433,3 +433,20 @@ fn an_action_with_the_name_of_a_tool_of_dormouse_is_disabled() {
         );
     }
 }
+
+#[test]
+fn a_variable_that_is_written_as_in_a_shell_is_told_where_nothing_replaces_it() {
+    let told = |value: &str| {
+        let tools = format!("docs:\n  command: python3 docs.py\n  environment:\n    TOKEN: {value}\n");
+        lines(&declared(&[(TOOLS, &tools)]))
+    };
+    let references = "`${secrets.DOCS_TOKEN}` or `${env.DOCS_TOKEN}`";
+    let expected =
+        format!("{TOOLS}:4: warning: `$DOCS_TOKEN` in `environment.TOKEN` is taken as it stands: write {references}");
+    for value in ["$DOCS_TOKEN", "'Bearer $DOCS_TOKEN now'", "'$5 $DOCS_TOKEN'"] {
+        assert_eq!(told(value), [expected.as_str()], "{value}");
+    }
+    for value in ["'${env.DOCS_TOKEN}'", "'$${DOCS}'", "'5 $'", "'$1'", "'a$b'", "'US$'"] {
+        assert_eq!(told(value), [] as [&str; 0], "{value}");
+    }
+}
