@@ -35,6 +35,9 @@ pub(crate) use show::Show;
 
 use crate::answer::{YesOrNo, answer, show_task};
 
+/// The most personas that are named to whoever asked for one that is not there.
+const MOST_NAMED: usize = 20;
+
 /// Outcome of a command that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TalkOutcome {
@@ -105,20 +108,33 @@ async fn submit(client: &Client, asked: &SendTask, input: SubmitInput) -> Result
 
 /// `refused`, with the personas that there are where the one that was asked for is none of them.
 async fn with_names(client: &Client, asked: &SendTask, refused: TalkError) -> TalkError {
-    let (TalkError::Refused { status, code: ErrorCode::ResourceNotFound, request_id, .. }, Some(name)) =
+    let (TalkError::Refused { status, code: ErrorCode::ResourceNotFound, message, request_id }, Some(name)) =
         (&refused, &asked.persona)
     else {
         return refused;
     };
+    // What is not there may as well be the session or the workspace.
+    if !message.contains("persona") {
+        return refused;
+    }
     let workspace = asked.workspace.as_ref().map(|id| format!("?workspace_id={}", encode(id))).unwrap_or_default();
-    let Ok(listed) = client.read::<Value>(&format!("/v1/personas{workspace}")).await else { return refused };
-    let personas = listed["data"].as_array().into_iter().flatten();
-    let names: Vec<&str> = personas.filter_map(|persona| persona["name"].as_str()).collect();
+    let mut pages = client.pages(&format!("/v1/personas{workspace}"), "cursor");
+    let mut names: Vec<String> = Vec::new();
+    loop {
+        match pages.next().await {
+            Ok(Some(page)) => names.extend(page.iter().filter_map(|one| one["name"].as_str().map(str::to_owned))),
+            Ok(None) => break,
+            Err(_) => return refused,
+        }
+    }
     let is_there = names.iter().any(|there| persona(there) == persona(name));
     if is_there || names.is_empty() {
         return refused;
     }
-    let message = format!("there is no persona `{name}`; there are `{}`", names.join("`, `"));
+    let shown = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+    let message = format!("there is no persona `{name}`; there are {shown}{more}");
     TalkError::Refused { status: *status, code: ErrorCode::ResourceNotFound, message, request_id: request_id.clone() }
 }
 
