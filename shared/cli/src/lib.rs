@@ -402,6 +402,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
             Some(CallerProof::None) | None => Authorization::None,
         },
         follower,
+        workspace: arguments.workspace,
     };
     match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -104,6 +104,8 @@ pub struct DevOptions {
     /// True if a part of this process follows the events of the server: it has a key of its own
     /// ([`follower_key`](crate::follower_key)), so that it spends nothing of what others may ask.
     pub follower: bool,
+    /// The folder of definitions whose agents are served, where there is one.
+    pub workspace: Option<PathBuf>,
 }
 
 /// Reason for which local mode does not run. Each message contains the remedy.
@@ -197,6 +199,15 @@ async fn run(
     let started = Instant::now();
     let folder = DataFolder::open(&options.data)?;
     let listener = listen(options.port).await?;
+    if let Some(workspace) = &options.workspace
+        && let Some(before) = folder.keep_workspace(workspace)?
+    {
+        tracing::warn!(
+            before = %before.display(), now = %workspace.display(),
+            "the data folder has the runs of another workspace: what sleeps of it goes on in this one, its commands and \
+             files, too; name another folder with --data where that is not meant"
+        );
+    }
     // None of them is made for a store that is older than it.
     let key = folder.secret(SIGNAL_KEY, "whoever sends signals has it")?;
     let secret = folder.secret("callback-secret", "the addresses that were given out are signed with it")?;

@@ -1,7 +1,9 @@
 //! The data folder: who may use it, and the secrets in it.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +27,8 @@ const API_KEY: &str = "api-key";
 const FOLLOWER_KEY: &str = "follower-key";
 /// The secret of senders of signals and publishers of events.
 pub(crate) const SIGNAL_KEY: &str = "signal-key";
+/// File with the path of the workspace whose runs were kept in the folder last.
+const WORKSPACE: &str = "workspace";
 /// Folder in which earlier versions kept a file for each timer.
 const FORMER_TIMERS: &str = "timers";
 /// Number of attempts at a folder that another process has: a command that only looks is soon done.
@@ -216,6 +220,26 @@ impl DataFolder {
         self.was_complete
     }
 
+    /// Notes that runs of `workspace` are kept here from now on; gives the one whose were before, where that is another and
+    /// still there. A folder inside of its workspace goes where that goes.
+    pub(crate) fn keep_workspace(&self, workspace: &Path) -> Result<Option<PathBuf>, FolderError> {
+        let failed = |error| FolderError::Io { path: self.path.clone(), error };
+        let workspace = std::path::absolute(workspace).map_err(failed)?;
+        if std::path::absolute(&self.path).map_err(failed)?.starts_with(&workspace) {
+            return Ok(None);
+        }
+        let note = self.path.join(WORKSPACE);
+        let before = match fs::read(&note) {
+            Ok(noted) => Some(PathBuf::from(OsString::from_vec(noted))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        fs::write(&note, workspace.as_os_str().as_bytes()).map_err(failed)?;
+        // By other names, or behind a link that leads elsewhere by now, it is the same.
+        let here = workspace.canonicalize().map_err(failed)?;
+        Ok(before.filter(|before| before.canonicalize().is_ok_and(|there| there != here)))
+    }
+
     /// Removes the timers that earlier versions kept in files: the store knows what falls due.
     pub(crate) fn forget_timers(&self) -> Result<(), FolderError> {
         match fs::remove_dir_all(self.path.join(FORMER_TIMERS)) {
@@ -390,6 +414,25 @@ mod tests {
         assert!(!folder.is_lost(), "it is back");
         fs::remove_file(&store).expect("a file");
         assert!(folder.is_lost(), "its store is gone");
+    }
+
+    #[test]
+    fn a_folder_that_had_the_runs_of_another_workspace_names_it_as_long_as_that_is_there() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (desk, till) = (place.path().join("desk"), place.path().join("till"));
+        fs::create_dir(&desk).expect("a folder");
+        fs::create_dir(&till).expect("a folder");
+        let folder = DataFolder::open(&place.path().join("data")).expect("it is free");
+        let before = |workspace: &Path| folder.keep_workspace(workspace).expect("it is noted");
+        assert_eq!(before(&desk), None);
+        assert_eq!(before(&place.path().join("./desk/")), None, "it is the same");
+        assert_eq!(before(&till), Some(desk.clone()));
+        assert_eq!(before(&desk), Some(till.clone()));
+        fs::remove_dir(&desk).expect("a folder");
+        assert_eq!(before(&till), None, "it was moved");
+        let inside = DataFolder::open(&till.join(".openharness/data/dormouse")).expect("it is free");
+        assert_eq!(inside.keep_workspace(&till).expect("it is noted"), None);
+        assert!(!inside.path().join(WORKSPACE).exists(), "a copy of the workspace is one of its own");
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
         store_port: None,
         authorization: Authorization::Keys,
         follower: false,
+        workspace: Some(asked.folder.clone()),
     };
     let (ready, at) = oneshot::channel();
     let (end, ends) = oneshot::channel();

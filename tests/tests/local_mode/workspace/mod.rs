@@ -23,7 +23,8 @@ use dormouse_protocol::resource::TaskStatus;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::assistant::world::{Wire, command};
+use crate::assistant::world::{Wire, command, eventually};
+use crate::process::Dormouse;
 use world::{Project, SOUND};
 
 const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
@@ -323,6 +324,20 @@ async fn a_kill_amid_a_command_asks_a_person_whether_it_happened() {
     wire.answer(&task, None, json!({ "decision": "happened" })).await;
     wire.task(&task, &DONE).await;
     assert_eq!(fs::read_to_string(project.path("count")).expect("a file"), "once\n", "it is not run twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_folder_with_the_runs_of_another_workspace_is_told_of_at_the_start() {
+    let (project, other) = (Project::of(&[]).await, Project::of(&[]).await);
+    let place = tempfile::tempdir().expect("a folder");
+    let serve = |folder: &str| Dormouse::start_with(place.path(), &["--workspace", folder, "--no-tour"]);
+    let told = "the data folder has the runs of another workspace";
+    for again in 0..2 {
+        let dormouse = serve(&project.folder());
+        assert!(!dormouse.logged().contains(told), "start {again}: {}", dormouse.logged());
+    }
+    let dormouse = serve(&other.folder());
+    eventually("it is told", || dormouse.logged().contains(told)).await;
 }
 
 #[test]
