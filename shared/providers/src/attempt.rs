@@ -5,8 +5,9 @@ use std::time::Duration;
 use dormouse_ports::model::{
     CallEvent, CallObserver, CompletionRequest, DeltaKind, ModelError, ModelErrorCategory, Response,
 };
-use dormouse_ports::{Clock, FetchError, FetchRequest, FetchResponse};
+use dormouse_ports::{Clock, FetchBody, FetchError, FetchRequest, FetchResponse};
 use futures::StreamExt;
+use futures::future::{BoxFuture, Either, select};
 use serde_json::Value;
 
 use crate::check::has_images;
@@ -17,6 +18,10 @@ use crate::wire::{Assembler, ErrorAnswer, Malformed, StreamFault, StreamProgress
 
 /// The most bytes that are read of an answer with an error status.
 const MOST_OF_AN_ERROR: usize = 256 << 10;
+
+/// How long a stream may be without an event once it has said why its answer ended. Counters come there; some servers send no end,
+/// and keep the connection open. Others say why with each piece, so that it is longer than a model pauses.
+const BEHIND_THE_REASON: Duration = Duration::from_secs(10);
 
 /// An answer that has begun.
 pub(crate) struct Answering<'a> {
@@ -55,7 +60,9 @@ impl Answering<'_> {
         let mut bytes = 0;
         // What came before the first event; all of it, where the answer is no stream.
         let mut unframed = Some(Vec::new());
-        while let Some(portion) = answer.body.next().await {
+        // Runs from the last event on, where that may have been the last one.
+        let mut grace: Option<BoxFuture<'_, ()>> = None;
+        while let Some(portion) = next_portion(&mut answer.body, grace.as_mut()).await {
             let portion = match portion {
                 Ok(portion) => portion,
                 // The answer is there, whatever becomes of its connection.
@@ -69,7 +76,7 @@ impl Answering<'_> {
             frames.feed(&portion);
             unframed.iter_mut().for_each(|begun| begun.extend_from_slice(&portion));
             while let Some(frame) = frames.next().map_err(garbled)? {
-                unframed = None;
+                (unframed, grace) = (None, None);
                 match self.take(&mut *assembler, frame) {
                     Ok(StreamProgress::More) => {}
                     Ok(StreamProgress::Done) if assembler.has_begun() || assembler.is_complete() => {
@@ -78,6 +85,9 @@ impl Answering<'_> {
                     Ok(StreamProgress::Done) => return Err(ended("the stream ended before anything came")),
                     Err(fault) => return self.broken_off(assembler, fault).map_err(whole_next_time),
                 }
+            }
+            if assembler.is_complete() && grace.is_none() {
+                grace = Some(self.clock.sleep(BEHIND_THE_REASON));
             }
         }
         let last = match frames.last() {
@@ -128,6 +138,18 @@ impl Answering<'_> {
     fn reported(&self, body: &Value) -> ModelError {
         let answer = ErrorAnswer { status: status_in(body), body, kind: "", has_images: has_images(self.sent) };
         of_answer(self.wire, answer, "", told_wait(body))
+    }
+}
+
+/// The next portion of `body`; `None` at its end, and where none comes before `grace` is over.
+async fn next_portion(
+    body: &mut FetchBody,
+    grace: Option<&mut BoxFuture<'_, ()>>,
+) -> Option<Result<Vec<u8>, FetchError>> {
+    let Some(grace) = grace else { return body.next().await };
+    match select(body.next(), grace).await {
+        Either::Left((portion, _)) => portion,
+        Either::Right(((), _)) => None,
     }
 }
 

@@ -138,7 +138,7 @@ async fn errors_have_their_category() {
     }
 }
 
-fn frame(kind: &str, name: &str, payload: &Value) -> Vec<u8> {
+pub(crate) fn frame(kind: &str, name: &str, payload: &Value) -> Vec<u8> {
     let text = |text: &str| HeaderValue::String(text.to_owned().into());
     let named = format!(":{kind}-type");
     let frame = Frame::new(payload.to_string())

@@ -1,14 +1,18 @@
 //! How answers end that end otherwise than they should.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use dormouse_ports::FetchError;
-use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category};
-use dormouse_providers::{anthropic, gemini, openai, responses};
+use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider};
+use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
+use crate::bedrock::frame;
 use crate::odd::chunk;
 use crate::openai::completion;
-use crate::stage::{Stage, hello, with_most};
+use crate::stage::{Signer, Stage, hello, with_most};
 
 fn streaming() -> CompletionRequest {
     CompletionRequest { stream: true, ..with_most(hello()) }
@@ -36,6 +40,60 @@ async fn an_answer_that_is_there_stays_where_its_connection_breaks_behind_it() {
     let events = [json!({ "candidates": [{ "content": content, "finishReason": "STOP" }] })];
     let generate = Stage::answering(ScriptedAnswer::events(&events).broken(reset()));
     let response = generate.ask(&gemini(generate.streaming()), &streaming()).await.expect("an answer");
+    assert_eq!(response.message.content.as_text(), "I am");
+}
+
+/// Some servers send neither an end nor counters, and keep the connection open.
+#[tokio::test]
+async fn an_answer_that_is_there_is_not_waited_for_where_its_stream_stays_open() {
+    let chat = [chunk(json!({ "content": "I am" }), Value::Null), chunk(json!({}), json!("stop"))];
+    let block = json!({ "type": "text", "text": "I am" });
+    let messages = [
+        json!({ "type": "message_start", "message": { "usage": { "input_tokens": 9 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 2 } }),
+    ];
+    let content = json!({ "parts": [{ "text": "I am" }] });
+    let generate = [json!({ "candidates": [{ "content": content, "finishReason": "STOP" }] })];
+    let converse = [
+        frame("event", "contentBlockDelta", &json!({ "contentBlockIndex": 0, "delta": { "text": "I am" } })),
+        frame("event", "messageStop", &json!({ "stopReason": "end_turn" })),
+    ];
+    let stages = [
+        ScriptedAnswer::events(&chat),
+        ScriptedAnswer::events(&messages),
+        ScriptedAnswer::events(&generate),
+        ScriptedAnswer::pieces(200, converse),
+    ];
+    let stages = stages.map(|answer| Stage::answering(answer.silent()));
+    let [chat, messages, generate, converse] = &stages;
+    let providers: [Box<dyn ModelProvider>; 4] = [
+        Box::new(openai(chat.setup())),
+        Box::new(anthropic(messages.streaming())),
+        Box::new(gemini(generate.streaming())),
+        Box::new(bedrock(converse.setup(), "eu-central-1", Arc::new(Signer))),
+    ];
+    for (stage, provider) in stages.iter().zip(&providers) {
+        let request = streaming();
+        let mut asked = Box::pin(stage.ask(&**provider, &request));
+        for passed in [0, 9] {
+            stage.clock.advance(Duration::from_secs(passed));
+            assert!(futures::poll!(asked.as_mut()).is_pending(), "counters may come: {:?}", provider.identity());
+        }
+        stage.clock.advance(Duration::from_secs(1));
+        let response = asked.await.expect("an answer");
+        assert_eq!(response.message.content.as_text(), "I am");
+        assert_eq!((response.finish_reason, stage.fetch.open()), (FinishReason::Stop, 0));
+    }
+}
+
+/// Comments keep a connection alive, and say nothing.
+#[tokio::test]
+async fn an_answer_whose_pieces_each_say_that_it_ends_is_read_to_its_last_one() {
+    let said = |text: &str| chunk(json!({ "content": text }), json!("stop")).to_string();
+    let pieces = [format!("data: {}\n\n", said("I")), ": ping\n\n".to_owned(), format!("data: {}\n\n", said(" am"))];
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, pieces));
+    let response = stage.ask(&openai(stage.setup()), &streaming()).await.expect("an answer");
     assert_eq!(response.message.content.as_text(), "I am");
 }
 
