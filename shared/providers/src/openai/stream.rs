@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
@@ -124,6 +126,7 @@ impl Chunks {
 
     fn call(&mut self, piece: &Value) {
         let function = piece.get("function").unwrap_or(&Value::Null);
+        let arguments = arguments(function);
         let at = self.place_of(piece, function).unwrap_or_else(|| {
             let index = piece.get("index").and_then(Value::as_u64).unwrap_or(self.calls.len() as u64);
             self.calls.push(GrowingCall { index, ..GrowingCall::default() });
@@ -132,10 +135,10 @@ impl Chunks {
         let call = &mut self.calls[at];
         set(&mut call.id, piece.get("id"));
         set(&mut call.name, function.get("name"));
-        match function.get("arguments") {
-            Some(Value::String(text)) => call.arguments.push_str(text),
-            Some(whole @ Value::Object(_)) => call.arguments.push_str(&whole.to_string()),
-            _ => {}
+        // Some servers tell a call once more when it is whole.
+        let is_told = call.arguments == arguments && call.is_whole();
+        if !is_told {
+            call.arguments.push_str(&arguments);
         }
     }
 
@@ -150,7 +153,12 @@ impl Chunks {
         if let Some(id) = id
             && let Some(at) = self.calls.iter().rposition(|call| here(&call) && call.id == id)
         {
-            return Some(at);
+            // Behind whole arguments only those of another call begin, which a server has given the same id.
+            let call = &self.calls[at];
+            let arguments = arguments(function);
+            let begins = name.is_some() && arguments.trim_start().starts_with('{') && arguments != call.arguments;
+            let is_other = begins && call.is_whole();
+            return (!is_other).then_some(at);
         }
         let last = self.calls.iter().rposition(|call| here(&call))?;
         let call = &self.calls[last];
@@ -192,7 +200,8 @@ impl Chunks {
 impl GrowingCall {
     /// True if nothing can follow its arguments.
     fn is_whole(&self) -> bool {
-        matches!(dormouse_json::read(self.arguments.as_bytes(), dormouse_json::ENTRY), Ok(Value::Object(_)))
+        self.arguments.trim_end().ends_with('}')
+            && matches!(dormouse_json::read(self.arguments.as_bytes(), dormouse_json::ENTRY), Ok(Value::Object(_)))
     }
 
     fn whole(self) -> Value {
@@ -200,6 +209,15 @@ impl GrowingCall {
         let name = self.name.as_str().unwrap_or_default();
         let function = json!({ "name": name, "arguments": self.arguments });
         json!({ "id": self.id, "type": "function", "function": function })
+    }
+}
+
+/// The arguments of a piece, which some servers send as an object.
+fn arguments(function: &Value) -> Cow<'_, str> {
+    match function.get("arguments") {
+        Some(Value::String(text)) => Cow::Borrowed(text),
+        Some(whole @ Value::Object(_)) => Cow::Owned(whole.to_string()),
+        _ => Cow::Borrowed(""),
     }
 }
 

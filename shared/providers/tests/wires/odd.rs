@@ -84,6 +84,28 @@ async fn calls_that_share_an_index_are_told_apart_and_their_arguments_never_mixe
 }
 
 #[tokio::test]
+async fn calls_that_a_server_gives_one_id_are_told_apart_and_one_that_is_told_twice_is_one() {
+    let call = |piece: Value| chunk(json!({ "tool_calls": [piece] }), Value::Null);
+    let told = |arguments: Value| call(json!({ "id": "x", "function": { "name": "add", "arguments": arguments } }));
+    let end = || chunk(json!({}), json!("tool_calls"));
+    let (first, second) = (r#"{"a":1,"b":2}"#, r#"{"a":3,"b":4}"#);
+    let stage = Stage::answering(ScriptedAnswer::events([told(json!(first)), told(json!(second)), end()]));
+    let request = CompletionRequest { stream: true, ..sum() };
+    let error = stage.ask(&openai(stage.setup()), &request).await.expect_err("which is which is not known");
+    assert!(error.message.contains("two calls of tools have the id `x`"), "{error}");
+    let twice = [("x", first), ("x", second)].map(|(id, arguments)| (id.to_owned(), arguments.to_owned()));
+    assert_eq!(made(&error.rejected.expect("the answer")), twice);
+
+    let once = [("x".to_owned(), first.to_owned())];
+    let (response, _) = streamed(&sum(), &[told(json!(first)), told(json!(first)), end()]).await;
+    assert_eq!(made(&response), once);
+    let (response, _) = streamed(&sum(), &[told(json!("{\"a\":1,")), told(json!("\"b\":2}")), end()]).await;
+    assert_eq!(made(&response), once, "in pieces that each say it all");
+    let (response, _) = streamed(&sum(), &[told(json!({ "a": 1, "b": 2 })), told(json!("")), end()]).await;
+    assert_eq!(made(&response), once);
+}
+
+#[tokio::test]
 async fn pieces_of_a_call_that_each_have_an_id_of_their_own_are_one_call() {
     let piece = |index: u32, id: &str, function: Value| {
         let call = json!({ "index": index, "id": id, "type": "function", "function": function });
