@@ -152,6 +152,18 @@ fn canceled() -> ModelError {
     ModelError::new(ModelErrorCategory::Unavailable, "somebody canceled the model call at the provider")
 }
 
+/// The error of a job that its provider does not know. Whether it answered is not known; asking anew does nothing but cost as much
+/// again, and is worth that once: a provider that keeps no jobs would be paid for each of them.
+fn forgotten(thinking: &Thinking, error: ModelError) -> ModelError {
+    let message = format!(
+        "the provider does not know the model call `{}` any more: it keeps one for a limited time, and tells of it to the project \
+         and at the address that began it. What it may have answered is lost, and may have been paid; asking again does no other \
+         harm",
+        thinking.job.id
+    );
+    ModelError { message, may_pass: Some(thinking.jobs == 0), ..error }
+}
+
 async fn look(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
@@ -183,9 +195,9 @@ async fn look(
         }
         Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
         Ok(BackgroundStatus::Canceled) => (Err(canceled()), thinking.jobs + 1),
-        Err(error) if error.status == Some(404) => {
-            let message = format!("the provider does not know the model call `{}` any more", thinking.job.id);
-            (Err(ModelError { message, ..error }), thinking.jobs + 1)
+        // It may be unknown for a moment where the provider has only just taken it.
+        Err(error) if error.status == Some(404) && thinking.failures > 0 => {
+            (Err(forgotten(thinking, error)), thinking.jobs + 1)
         }
         // What the model has thought is paid: it is kept till somebody has mended the key, as long as it may think at all.
         Err(error) if thinking.failures < MOST_FAILURES || (is_mendable_elsewhere(&error) && waited < LONGEST) => {

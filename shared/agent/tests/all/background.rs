@@ -63,9 +63,11 @@ fn a_run_whose_model_thinks_in_the_background_ends_when_its_own_time_is_over() {
 }
 
 /// A model in the background whose provider has other things to say for a while, and then the answer.
+#[derive(Default)]
 struct Confused {
     failures: usize,
     status: Option<u16>,
+    begun: AtomicUsize,
     looks: AtomicUsize,
     canceled: AtomicUsize,
 }
@@ -73,6 +75,7 @@ struct Confused {
 #[async_trait]
 impl BackgroundProvider for Confused {
     async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         Ok(StartedJob::running("job-1"))
     }
 
@@ -152,16 +155,18 @@ fn an_answer_that_is_there_when_the_work_is_handed_over_is_taken_and_a_job_that_
 
 #[test]
 fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_nobody_waits_any_more() {
-    for (status, failures, words, looks, canceled) in [
-        (None, 3, None, 4, 0),
-        (Some(401), 12, None, 13, 0),
+    for (status, failures, words, looks, canceled, begun) in [
+        (None, 3, None, 4, 0, 1),
+        (Some(401), 12, None, 13, 0, 1),
         // The job is kept until the key is mended.
-        (Some(401), 16, None, 17, 0),
-        (None, 1000, Some("a page of somebody else's"), 13, 1),
-        (Some(404), 1000, Some("does not know the model call `job-1` any more"), 1, 0),
+        (Some(401), 16, None, 17, 0, 1),
+        (None, 1000, Some("a page of somebody else's"), 13, 1, 1),
+        (Some(404), 1, None, 2, 0, 1),
+        // A job that is forgotten is begun once more, and not for ever.
+        (Some(404), 2, None, 3, 0, 2),
+        (Some(404), 1000, Some("does not know the model call `job-1` any more"), 4, 0, 2),
     ] {
-        let confused =
-            Arc::new(Confused { failures, status, looks: AtomicUsize::new(0), canceled: AtomicUsize::new(0) });
+        let confused = Arc::new(Confused { failures, status, ..Confused::default() });
         let provider = confused.clone();
         let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
         let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
@@ -178,5 +183,6 @@ fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_n
         }
         let seen = (confused.looks.load(Ordering::Relaxed), confused.canceled.load(Ordering::Relaxed));
         assert_eq!(seen, (looks, canceled), "{status:?} {failures}");
+        assert_eq!(confused.begun.load(Ordering::Relaxed), begun, "{status:?} {failures}");
     }
 }
