@@ -131,7 +131,7 @@ impl Wire for OpenAi {
 
     fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed> {
         match self {
-            Self::Chat { .. } => response::decode(body),
+            Self::Chat { returns_reasoning, .. } => response::decode(body, *returns_reasoning),
             Self::Responses => responses::response::decode(body),
         }
     }

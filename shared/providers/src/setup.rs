@@ -139,8 +139,8 @@ impl ProviderSetup {
         self
     }
 
-    /// Chat completions give an answer that called tools its reasoning back, as `reasoning_content`. §8.1.1 says that none is sent,
-    /// and servers of some models that think between calls refuse a conversation without it.
+    /// Chat completions give an answer that called tools its reasoning back, as `reasoning_content`, or as `reasoning_details` where it
+    /// came so. §8.1.1 says that none is sent, and servers of some models that think between calls refuse a conversation without it.
     #[must_use]
     pub fn returning_reasoning(self) -> Self {
         Self { returns_reasoning: true, ..self }

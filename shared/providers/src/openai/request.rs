@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::described::within_limit;
-use super::response::REASONING;
+use super::response::{REASONING, REASONING_DETAILS};
 use super::{ChatServer, SYSTEM};
 use crate::body::{NOTHING_SAID, RequestBody, Sampling, tool_choice, without_stream};
 use crate::canonical::canonical;
@@ -145,22 +145,38 @@ fn assistant(message: &AssistantMessage, with_reasoning: bool) -> Value {
     let content = if content == "" { Value::Null } else { content };
     let calls: Vec<_> = message.tool_calls.iter().map(call).collect();
     let mut sent = json!({ "role": "assistant", "content": content, "tool_calls": calls });
-    if let Some(reasoning) = reasoning(message).filter(|_| with_reasoning) {
-        sent[REASONING[0]] = Value::from(reasoning);
+    if let Some((name, reasoning)) = reasoning(message).filter(|_| with_reasoning) {
+        sent[name] = reasoning;
     }
     sent
 }
 
-/// What a server of this wire thought before its calls.
-fn reasoning(message: &AssistantMessage) -> Option<String> {
+/// What a server of this wire thought before its calls, and the name under which it takes that back.
+fn reasoning(message: &AssistantMessage) -> Option<(&'static str, Value)> {
     let Content::Blocks(blocks) = &message.content else { return None };
     let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
+    if !is_own {
+        return None;
+    }
+    if let Some(details) = blocks.iter().find_map(details) {
+        return Some((REASONING_DETAILS, details));
+    }
     let thought = |block: &Block| match block {
         Block::Thinking { text, signature: None } => Some(text.clone()),
         Block::Thinking { .. } | Block::Text { .. } | Block::Image { .. } | Block::RedactedThinking { .. } => None,
     };
     let told: String = blocks.iter().filter_map(thought).collect();
-    (is_own && !told.is_empty()).then_some(told)
+    (!told.is_empty()).then(|| (REASONING[0], Value::from(told)))
+}
+
+/// The parts of reasoning that a block was read from.
+fn details(block: &Block) -> Option<Value> {
+    let kept = match block {
+        Block::Thinking { signature, .. } => signature.as_deref()?,
+        Block::RedactedThinking { data } => data,
+        Block::Text { .. } | Block::Image { .. } => return None,
+    };
+    dormouse_json::read(kept.as_bytes(), dormouse_json::ENTRY).ok().filter(Value::is_array)
 }
 
 fn call(call: &ToolCall) -> Value {

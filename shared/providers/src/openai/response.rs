@@ -2,17 +2,21 @@ use dormouse_ports::Map;
 use dormouse_ports::model::{Block, DeltaKind, FinishReason, Usage};
 use serde_json::Value;
 
+use crate::canonical::canonical;
 use crate::judge::{arguments, counter};
 use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Names under which servers show reasoning (§8.1.6).
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
+/// Name under which a router shows reasoning in the parts in which it wants it back, signed or sealed as they may be.
+pub(super) const REASONING_DETAILS: &str = "reasoning_details";
+
 /// Name under which a model says why it does not answer.
 pub(super) const REFUSAL: &str = "refusal";
 
-/// Reads an answer (§8.1.2).
-pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
+/// Reads an answer (§8.1.2), with the parts of its reasoning where these go back.
+pub(super) fn decode(body: &Value, with_details: bool) -> Result<ReadAnswer, Malformed> {
     let choices = body.get("choices").and_then(Value::as_array);
     let choices = choices.ok_or_else(|| Malformed::new("`choices` is no list"))?;
     let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64) == Some(0);
@@ -21,7 +25,9 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let message = choice.get("message").filter(|message| message.is_object());
     let message = message.ok_or_else(|| Malformed::new("`choices[0].message` is missing"))?;
     let finish = finish_reason(choice.get("finish_reason").and_then(Value::as_str));
-    let mut blocks: Vec<_> = REASONING.iter().find_map(|name| thinking(message.get(*name))).into_iter().collect();
+    let thought = REASONING.iter().find_map(|name| thinking(message.get(*name)));
+    let details = message.get(REASONING_DETAILS).filter(|_| with_details);
+    let mut blocks: Vec<_> = detailed(thought, details).into_iter().collect();
     blocks.extend(texts(message.get("content"))?);
     let refusal = message.get(REFUSAL).and_then(Value::as_str).filter(|text| !text.is_empty());
     blocks.extend(refusal.map(Block::text));
@@ -38,6 +44,17 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
 fn thinking(value: Option<&Value>) -> Option<Block> {
     let text = value.and_then(Value::as_str).filter(|text| !text.is_empty())?;
     Some(Block::Thinking { text: text.to_owned(), signature: None })
+}
+
+/// `thought` with the `details` that go back in its place.
+fn detailed(thought: Option<Block>, details: Option<&Value>) -> Option<Block> {
+    let has_parts = |details: &&Value| details.as_array().is_some_and(|parts| !parts.is_empty());
+    let Some(details) = details.filter(has_parts) else { return thought };
+    let kept = canonical(details.clone()).to_string();
+    Some(match thought {
+        Some(Block::Thinking { text, .. }) => Block::Thinking { text, signature: Some(kept) },
+        Some(_) | None => Block::RedactedThinking { data: kept },
+    })
 }
 
 fn texts(content: Option<&Value>) -> Result<Vec<Block>, Malformed> {

@@ -4,7 +4,7 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use super::response::{REASONING, REFUSAL, pieces};
+use super::response::{REASONING, REASONING_DETAILS, REFUSAL, pieces};
 use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the chunks of a completion together (§8.1.6).
@@ -18,6 +18,8 @@ pub(super) struct Chunks {
     refusal: Option<String>,
     /// Reasoning, and the name under which it comes.
     reasoning: Option<(&'static str, String)>,
+    /// The parts in which it goes back.
+    details: Vec<Value>,
     /// In the order in which they began.
     calls: Vec<GrowingCall>,
     finish_reason: Option<Value>,
@@ -119,8 +121,18 @@ impl Chunks {
             self.refusal.get_or_insert_default().push_str(text);
             emit(DeltaKind::Content, text);
         }
+        for piece in delta.get(REASONING_DETAILS).and_then(Value::as_array).into_iter().flatten() {
+            self.detail(piece);
+        }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
             self.call(call);
+        }
+    }
+
+    fn detail(&mut self, piece: &Value) {
+        match self.details.last_mut().filter(|last| is_continued(last, piece)) {
+            Some(last) => extend(last, piece),
+            None => self.details.push(piece.clone()),
         }
     }
 
@@ -184,6 +196,9 @@ impl Chunks {
         if let Some((name, reasoning)) = self.reasoning {
             message.insert(name.to_owned(), Value::from(reasoning));
         }
+        if !self.details.is_empty() {
+            message.insert(REASONING_DETAILS.to_owned(), Value::from(self.details));
+        }
         if !self.calls.is_empty() {
             let mut calls = self.calls;
             calls.sort_by_key(|call| call.index);
@@ -209,6 +224,29 @@ impl GrowingCall {
         let name = self.name.as_str().unwrap_or_default();
         let function = json!({ "name": name, "arguments": self.arguments });
         json!({ "id": self.id, "type": "function", "function": function })
+    }
+}
+
+/// True for a `piece` of the same words as `detail`: what is sealed comes whole.
+fn is_continued(detail: &Value, piece: &Value) -> bool {
+    let kind = piece.get("type").and_then(Value::as_str);
+    let is_in_pieces = matches!(kind, Some("reasoning.text" | "reasoning.summary"));
+    is_in_pieces && ["type", "index"].into_iter().all(|name| detail.get(name) == piece.get(name))
+}
+
+/// Adds the words of `piece` to `detail`, and what that has not yet.
+fn extend(detail: &mut Value, piece: &Value) {
+    let Some(detail) = detail.as_object_mut() else { return };
+    for (name, value) in piece.as_object().into_iter().flatten() {
+        match detail.get_mut(name) {
+            Some(Value::String(known)) if matches!(name.as_str(), "text" | "summary") => {
+                known.push_str(value.as_str().unwrap_or_default());
+            }
+            Some(known) if !known.is_null() => {}
+            Some(_) | None => {
+                detail.insert(name.clone(), value.clone());
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use dormouse_ports::Map;
 use dormouse_ports::model::{
-    AssistantMessage, Block, Content, FinishReason, Message, ModelErrorCategory, ModelProvider, ToolCall, ToolChoice,
+    AssistantMessage, Block, CompletionRequest, Content, FinishReason, Message, ModelErrorCategory, ModelProvider,
+    ToolCall, ToolChoice,
 };
 use dormouse_providers::{Capabilities, openai};
 use dormouse_testkit::ScriptedAnswer;
@@ -61,6 +62,50 @@ async fn the_reasoning_of_calls_goes_back_where_the_server_wants_it() {
     };
     assert_eq!(sent(false).await, [] as [Value; 0]);
     assert_eq!(sent(true).await, ["Two and two."], "that of the same wire, with its calls");
+}
+
+/// Routers show the reasoning of others, which these refuse when it is changed, or is not there.
+#[tokio::test]
+async fn reasoning_that_comes_in_parts_goes_back_as_it_came_where_the_server_wants_it() {
+    let text = json!({ "type": "reasoning.text", "text": "add them", "format": "f", "index": 0, "signature": "s-1" });
+    let sealed = json!({ "type": "reasoning.encrypted", "data": "ZA==", "id": "t-1", "format": "f", "index": 1 });
+    let function = json!({ "name": "add", "arguments": "{\"a\":1,\"b\":2}" });
+    let call = json!({ "index": 0, "id": "t-1", "type": "function", "function": function });
+    let chunk =
+        |delta: Value, finish: Value| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+    let piece = |detail: Value| chunk(json!({ "reasoning_details": [detail] }), Value::Null);
+    let events = [
+        chunk(
+            json!({ "reasoning": "add ", "reasoning_details": [{ "type": "reasoning.text", "text": "add ", "format": "f", "index": 0 }] }),
+            Value::Null,
+        ),
+        piece(json!({ "type": "reasoning.text", "text": "them", "format": "f", "index": 0, "signature": null })),
+        piece(json!({ "type": "reasoning.text", "format": "f", "index": 0, "signature": "s-1" })),
+        piece(sealed.clone()),
+        chunk(json!({ "tool_calls": [call] }), json!("tool_calls")),
+    ];
+    let message = |details: Value| json!({ "content": null, "reasoning": "add ", "reasoning_details": details, "tool_calls": [call] });
+    let whole = |details: Value| ScriptedAnswer::json(200, &completion(message(details), "tool_calls"));
+    for (stream, returning, answer, expected) in [
+        (true, true, ScriptedAnswer::events(&events), json!([text, sealed])),
+        (false, true, whole(json!([text, sealed])), json!([text, sealed])),
+        (false, true, whole(json!([])), Value::Null),
+        (false, false, whole(json!([text, sealed])), Value::Null),
+    ] {
+        let stage = Stage::answering(answer);
+        let setup = if returning { stage.setup().returning_reasoning() } else { stage.setup() };
+        let provider = openai(setup);
+        let mut request = CompletionRequest { stream, ..sum() };
+        let response = stage.ask(&provider, &request).await.expect("a call");
+        stage.fetch.answer(ScriptedAnswer::json(200, &completion(json!({ "content": "3" }), "stop")));
+        request.messages.extend([Message::Assistant(response.message), Message::tool("t-1", "3")]);
+        request.stream = false;
+        stage.ask(&provider, &request).await.expect("an answer");
+        let sent = stage.fetch.bodies().remove(1)["messages"][2].clone();
+        assert_eq!(sent["reasoning_details"], expected, "{stream} {returning}");
+        let is_told = returning && expected.is_null();
+        assert_eq!(sent["reasoning_content"] == "add ", is_told, "{stream} {returning}");
+    }
 }
 
 #[tokio::test]
