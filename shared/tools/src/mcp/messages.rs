@@ -1,6 +1,7 @@
 //! JSON of servers on its way to the SDK, which reads what the protocol has, and nothing else.
 
 use dormouse_json::{Bounds, Excess, STATE};
+use dormouse_ports::Map;
 use serde_json::Value;
 
 /// Bounds of a message: a list of tools with their schemas, or what a tool returns.
@@ -12,11 +13,27 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How a field of an answer is written that has no value.
 const NOTHING: [&str; 4] = [r#""error":null"#, r#""error": null"#, r#""result":null"#, r#""result": null"#];
 
+/// Fields of results of calls.
+const OF_A_CALL: [&str; 5] = ["resultType", "content", "structuredContent", "isError", "_meta"];
+/// Fields by which the SDK takes a result for that of another request. Some tools have one of their own.
+const OF_OTHERS: [&str; 9] = [
+    r#""action""#,
+    r#""completion""#,
+    r#""contents""#,
+    r#""messages""#,
+    r#""prompts""#,
+    r#""resources""#,
+    r#""resourceTemplates""#,
+    r#""skills""#,
+    r#""tools""#,
+];
+
 /// The messages in `json`: several where it is a batch (version 2025-03-26), of which answers come last, for nothing is read behind
 /// one. What is no JSON is left as it is.
 ///
 /// - A half of a character, as servers leave one where they cut a text, is U+FFFD.
 /// - A result beside `"error": null`, or the other way round, is an answer with one of both.
+/// - The result of a call has nothing but what such a result has.
 ///
 /// # Errors
 /// It is nested too deeply, or has too many values.
@@ -27,7 +44,7 @@ pub(super) fn messages(mut json: Vec<u8>) -> Result<Vec<Vec<u8>>, Excess> {
     let json = without_halves(json);
     dormouse_json::scan(&json, MESSAGE)?;
     let is_batch = json.trim_ascii_start().starts_with(b"[");
-    if !is_batch && !may_have_nothing(&json) {
+    if !is_batch && !may_have_nothing(&json) && !may_be_mistaken(&json) {
         return Ok(vec![json]);
     }
     let mut messages = match serde_json::from_slice(&json) {
@@ -36,11 +53,34 @@ pub(super) fn messages(mut json: Vec<u8>) -> Result<Vec<Vec<u8>>, Excess> {
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | Err(_) => return Ok(vec![json]),
     };
     messages.sort_by_key(|message| message.get("method").is_none());
-    Ok(messages.into_iter().map(|message| with_one_outcome(message).to_string().into_bytes()).collect())
+    let read = |message| as_of_a_call(with_one_outcome(message)).to_string().into_bytes();
+    Ok(messages.into_iter().map(read).collect())
 }
 
 fn may_have_nothing(json: &[u8]) -> bool {
     std::str::from_utf8(json).is_ok_and(|json| NOTHING.iter().any(|nothing| json.contains(nothing)))
+}
+
+fn may_be_mistaken(json: &[u8]) -> bool {
+    let has_content = |json: &str| json.contains(r#""content""#) || json.contains(r#""structuredContent""#);
+    std::str::from_utf8(json).is_ok_and(|json| has_content(json) && OF_OTHERS.iter().any(|name| json.contains(name)))
+}
+
+/// `message` with the result of a call alone, if it has one.
+fn as_of_a_call(mut message: Value) -> Value {
+    if let Some(result) = message.get_mut("result").and_then(Value::as_object_mut)
+        && is_of_a_call(result)
+    {
+        result.retain(|name, _| OF_A_CALL.contains(&name.as_str()));
+    }
+    message
+}
+
+/// True for what is certainly the result of a call: an empty `content` alone may stand beside a list, too.
+fn is_of_a_call(result: &Map) -> bool {
+    let is_complete = result.get("resultType").is_none_or(|kind| kind == "complete");
+    let has_content = result.get("content").and_then(Value::as_array).is_some_and(|blocks| !blocks.is_empty());
+    is_complete && (has_content || ["structuredContent", "isError"].iter().any(|name| result.contains_key(*name)))
 }
 
 /// `message` without the one of `error` and `result` that has no value, where it has both.
@@ -125,6 +165,42 @@ mod tests {
         }
         let both = r#"{"id":1,"result":{},"error":{"data": {"error":null}}}"#;
         assert_eq!(read(both), [both.replace(": {", ":{")], "which of both counts is not known");
+    }
+
+    #[test]
+    fn the_result_of_a_call_is_not_taken_for_another() {
+        for (given, mended) in [
+            (
+                r#"{"id":1,"result":{"tools":[],"content":[],"isError":false}}"#,
+                r#"{"id":1,"result":{"content":[],"isError":false}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"action":"accept","structuredContent":{"tools":[]}}}"#,
+                r#"{"id":1,"result":{"structuredContent":{"tools":[]}}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"resultType":"complete","content":[{}],"messages":[]}}"#,
+                r#"{"id":1,"result":{"resultType":"complete","content":[{}]}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"tools":[{"name":"content"}]}}"#,
+                r#"{"id":1,"result":{"tools":[{"name":"content"}]}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"messages":[{"content":[]}]}}"#,
+                r#"{"id":1,"result":{"messages":[{"content":[]}]}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"resultType":"task","content":[{}],"tools":[]}}"#,
+                r#"{"id":1,"result":{"resultType":"task","content":[{}],"tools":[]}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"tools":[{"name":"a"}],"content":[]}}"#,
+                r#"{"id":1,"result":{"tools":[{"name":"a"}],"content":[]}}"#,
+            ),
+        ] {
+            assert_eq!(read(given), [mended]);
+        }
     }
 
     #[test]

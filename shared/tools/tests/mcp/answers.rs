@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("answers::in_a_batch_with_other_messages", batched),
         trial("answers::with_half_a_character", halved),
         trial("answers::with_an_error_that_is_null_beside_the_result", with_both_outcomes),
+        trial("answers::with_fields_of_another_result", with_others_fields),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
@@ -127,6 +128,28 @@ async fn with_both_outcomes() {
             Some(match is_stream {
                 true => ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {answer}\n\n")).into_response(),
                 false => ([(header::CONTENT_TYPE, "application/json")], format!("\u{feff}{answer}")).into_response(),
+            })
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        assert_eq!(text(server.call(&call("a", json!({}))).await), "done");
+    }
+}
+
+/// A result may have fields of its own, such as those by which the SDK tells results of other requests.
+async fn with_others_fields() {
+    let mut fields = json!({ "tools": [], "resources": [], "prompts": [], "messages": [], "contents": [] });
+    fields["action"] = json!("cancel");
+    for is_stream in [false, true] {
+        let fields = fields.clone();
+        let host = answering(move |request| {
+            let id = (request["method"] == "tools/call").then(|| &request["id"])?;
+            let mut result = fields.clone();
+            result["content"] = json!([{ "type": "text", "text": "done" }]);
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+            Some(match is_stream {
+                true => ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {answer}\n\n")).into_response(),
+                false => axum::Json(answer).into_response(),
             })
         })
         .await;
