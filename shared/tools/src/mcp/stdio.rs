@@ -157,7 +157,10 @@ impl Transport<RoleClient> for ProcessTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         tokio::select! {
-            message = self.messages.receive() => message,
+            // What was not read came before the end.
+            message = self.messages.receive() => {
+                message.or_else(|| Some(too_large(self.unread.try_recv().ok()?, self.most_bytes)))
+            }
             Some(answered) = self.unread.recv() => Some(too_large(answered, self.most_bytes)),
         }
     }

@@ -20,6 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_has_to_be_installed_first", starts_late),
         trial("trouble::a_process_that_answers_with_half_a_character", halved),
         trial("trouble::a_process_that_answers_in_other_forms_than_the_sdk_reads", in_other_forms),
+        trial("trouble::a_process_that_answers_too_much_and_ends", says_too_much),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
         trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
     ]
@@ -131,6 +132,19 @@ async fn in_other_forms() {
         let (server, _) = server(in_shell(&format!(r#"printf '{written}\n' "$id""#)));
         let said = text(server.call(&call("a", json!({}))).await);
         assert!(said.contains(told), "{said}");
+        server.close().await;
+    }
+}
+
+/// The call was made, and nobody needs to ask whether it was.
+async fn says_too_much() {
+    let much = r#"{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"%s"}]}}"#;
+    let much = format!(r#"printf '{much}\n' "$id" "$(head -c 9000 /dev/zero | tr '\0' x)"; exit 0"#);
+    // What is heard first of the answer and the end is chance.
+    for _ in 0..6 {
+        let (server, _) = server(McpConfig { most_bytes: 4096, ..in_shell(&much) });
+        let said = text(server.call(&call("a", json!({}))).await);
+        assert!(said.starts_with("The call was made, and the answer is larger than 4096 bytes"), "{said}");
         server.close().await;
     }
 }
