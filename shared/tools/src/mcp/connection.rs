@@ -18,7 +18,7 @@ use super::config::{McpConfig, McpTransport};
 use super::failure::not_begun;
 use super::handler::Handler;
 use super::heard::Heard;
-use super::http::{FetchClient, HeardCall, Reach, StandingStream, TO_DISCOVER};
+use super::http::{AnnotatedTools, FetchClient, HeardCall, Reach, StandingStream, TO_DISCOVER};
 use super::late::WithoutLate;
 use super::oauth::Tokens;
 use crate::Values;
@@ -32,6 +32,7 @@ pub(super) struct Connection {
     running: RunningService<RoleClient, Handler>,
     listening: Option<JoinHandle<()>>,
     heard: Heard,
+    annotated: AnnotatedTools,
     offers_tools: bool,
     tells_changes: bool,
     /// Where a server of an older version behind an address tells of changes.
@@ -67,7 +68,8 @@ impl Connection {
         }
     }
 
-    async fn of(running: Running, Beginning { config, handler, heard, standing, .. }: Beginning<'_>) -> Self {
+    async fn of(running: Running, beginning: Beginning<'_>) -> Self {
+        let Beginning { config, handler, heard, standing, annotated, .. } = beginning;
         let peer = running.peer().clone();
         // There is one cache, and it is ours.
         peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -79,8 +81,8 @@ impl Connection {
         let is_process = matches!(config.transport, McpTransport::Stdio { .. });
         let standing = (!is_process && !is_modern).then(|| standing.clone());
         let doubted = AtomicBool::new(false);
-        let (offers_tools, heard) = (tools.is_some(), heard.clone());
-        Self { listening, heard, offers_tools, tells_changes, standing, is_process, doubted, running }
+        let (offers_tools, heard, annotated) = (tools.is_some(), heard.clone(), annotated.clone());
+        Self { listening, heard, annotated, offers_tools, tells_changes, standing, is_process, doubted, running }
     }
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
@@ -90,6 +92,11 @@ impl Connection {
     /// What its process says besides its messages.
     pub(super) fn heard(&self) -> &Heard {
         &self.heard
+    }
+
+    /// Tools that the SDK may take out of a list.
+    pub(super) fn annotated(&self) -> &AnnotatedTools {
+        &self.annotated
     }
 
     /// True if the server says that it has tools.
@@ -214,6 +221,7 @@ pub(super) struct Beginning<'b> {
     pub(super) handler: &'b Handler,
     pub(super) heard: &'b Heard,
     pub(super) standing: &'b StandingStream,
+    pub(super) annotated: &'b AnnotatedTools,
 }
 
 impl Beginning<'_> {
@@ -232,6 +240,7 @@ impl Beginning<'_> {
             most_bytes: self.config.most_bytes,
             listen: self.config.listen,
             standing: self.standing,
+            annotated: self.annotated,
         };
         FetchClient::new(&reach, self.fetch.clone(), self.values.clone())
     }

@@ -1,3 +1,4 @@
+mod annotated;
 mod calls;
 mod exchange;
 mod standing;
@@ -24,6 +25,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use tokio::time::timeout;
 
+pub(super) use self::annotated::AnnotatedTools;
 pub(super) use self::calls::HeardCall;
 use self::exchange::{SentRequest, judged, media_type, shown, whole};
 pub(super) use self::standing::StandingStream;
@@ -88,6 +90,7 @@ struct HttpParts {
     most_bytes: usize,
     listen: bool,
     standing: StandingStream,
+    annotated: AnnotatedTools,
 }
 
 /// Address of a server, and what it is allowed.
@@ -101,6 +104,7 @@ pub(super) struct Reach<'r> {
     pub(super) most_bytes: usize,
     pub(super) listen: bool,
     pub(super) standing: &'r StandingStream,
+    pub(super) annotated: &'r AnnotatedTools,
 }
 
 impl fmt::Debug for FetchClient {
@@ -122,6 +126,7 @@ impl FetchClient {
             most_bytes: reach.most_bytes,
             listen: reach.listen,
             standing: reach.standing.clone(),
+            annotated: reach.annotated.clone(),
         }))
     }
 
@@ -192,7 +197,7 @@ impl FetchClient {
             "text/event-stream" => {
                 let instead = id.and_then(|id| serde_json::to_string(&self.too_large(id)).ok());
                 let instead = instead.map(|data| Sse::default().data(data));
-                Ok(Posted::Sse(events(response.body, self.0.most_bytes, instead), session))
+                Ok(Posted::Sse(self.events(response, instead), session))
             }
             "application/json" => self.json(id, response, session).await,
             _ if id.is_none() => Ok(Posted::Accepted),
@@ -213,6 +218,7 @@ impl FetchClient {
             (Err(error), _) => return Err(HttpFailure::Fetch(error).into()),
         };
         let Ok(mut messages) = messages(body) else { return Ok(Posted::Json(self.too_large(id), session)) };
+        messages.iter().for_each(|message| self.0.annotated.note(message));
         if messages.len() > 1 {
             let texts = messages.into_iter().filter_map(|message| String::from_utf8(message).ok());
             let events: Vec<_> = texts.map(|message| Ok(Sse::default().data(message))).collect();
@@ -254,7 +260,7 @@ impl FetchClient {
         let limits = FetchLimits { total: TO_GREET, idle: TO_GREET, most_bytes: OVERHEAD };
         let greeted = async {
             let response = self.send(SentRequest::new(Method::Get, &HashMap::new(), limits)).await.ok()?;
-            let mut events = Self::is_stream(&response).then(|| self.events(response))?;
+            let mut events = Self::is_stream(&response).then(|| self.events(response, None))?;
             events.next().await?.ok()?.event
         };
         timeout(TO_GREET, greeted).await.is_ok_and(|event| event.as_deref() == Some("endpoint"))
@@ -264,8 +270,15 @@ impl FetchClient {
         (200..300).contains(&response.status) && media_type(response) == "text/event-stream"
     }
 
-    fn events(&self, response: FetchResponse) -> BoxStream<'static, Result<Sse, SseError>> {
-        events(response.body, self.0.most_bytes, None)
+    /// The events of `response`, of which `instead` stands in the place of one that is too large.
+    fn events(&self, response: FetchResponse, instead: Option<Sse>) -> BoxStream<'static, Result<Sse, SseError>> {
+        let annotated = self.0.annotated.clone();
+        let noted = move |event: &Result<Sse, SseError>| {
+            if let Ok(Sse { data: Some(data), .. }) = event {
+                annotated.note(data.as_bytes());
+            }
+        };
+        events(response.body, self.0.most_bytes, instead).inspect(noted).boxed()
     }
 
     /// A status that is no success. A server that does not know the newer beginning of a conversation says so with any
@@ -410,7 +423,7 @@ impl StreamableHttpClient for FetchClient {
         let response = response?;
         match response.status {
             _ if Self::is_stream(&response) => {
-                let events = self.events(response);
+                let events = self.events(response, None);
                 // What goes on behind an event may be the answer to one request.
                 Ok(if last_event_id.is_none() { self.0.standing.over(events) } else { events })
             }

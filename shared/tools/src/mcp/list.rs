@@ -19,6 +19,10 @@ use crate::text::cut;
 /// Pages of a list.
 const MOST_PAGES: usize = 100;
 
+/// What is wrong with a tool that the SDK takes out of a list.
+const MISANNOTATED: &str = "its `x-mcp-header` annotations are not as the protocol has them: each is the name of a header of \
+    its own, at a property of the type `string`, `integer` or `boolean` that is reached from the root by `properties` alone";
+
 /// What a server lists.
 #[derive(Default)]
 pub(super) struct Listing {
@@ -58,6 +62,14 @@ impl From<ListToolsResult> for ListedPage {
 }
 
 impl ListedPage {
+    /// The page, which names what the SDK took out of it: those of the tools called `annotated` that are not there.
+    fn without(mut self, annotated: Vec<String>) -> Self {
+        let is_gone = |name: &String| self.tools.iter().all(|tool| tool.name != *name);
+        let gone = annotated.into_iter().filter(is_gone);
+        self.left_out.extend(gone.map(|name| (cut(&name, 200), MISANNOTATED.to_owned())));
+        self
+    }
+
     /// The page in `value`, of which something is no tool; `None` where it is no page of tools at all.
     fn read(value: &Value) -> Option<Self> {
         let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -116,8 +128,10 @@ pub(super) async fn pages(connection: &Connection) -> Result<Listing, NotListed>
 /// One page. Where something of it is no tool it is asked for once more, to be read piece by piece.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 async fn page(connection: &Connection, params: Option<PaginatedRequestParams>) -> Result<ListedPage, ServiceError> {
+    // Those of a list that nobody waited for.
+    drop(connection.annotated().take());
     match connection.peer().list_tools(params.clone()).await {
-        Ok(page) => return Ok(page.into()),
+        Ok(page) => return Ok(ListedPage::from(page).without(connection.annotated().take())),
         Err(ServiceError::UnexpectedResponse) => {}
         Err(error) => return Err(error),
     }

@@ -23,7 +23,7 @@ use super::connection::{Beginning, Connection};
 use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
 use super::heard::Heard;
-use super::http::StandingStream;
+use super::http::{AnnotatedTools, StandingStream};
 use super::notice::{McpNotice, NoticeListener};
 use super::oauth::Tokens;
 use super::question::{Along, NextStep, before_call, next, next_read};
@@ -202,6 +202,7 @@ impl McpServer {
             handler: &self.handler,
             heard: &heard,
             standing: &StandingStream::default(),
+            annotated: &AnnotatedTools::default(),
         };
         let opening = Connection::open(beginning);
         let connection = match timeout(self.config.connect_timeout, opening).await {

@@ -222,7 +222,7 @@ mod tests {
     use dormouse_ports::Template;
     use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
 
-    use super::super::{Reach, StandingStream};
+    use super::super::{AnnotatedTools, Reach, StandingStream};
     use super::*;
     use crate::Values;
 
@@ -282,6 +282,7 @@ mod tests {
                 most_bytes: 1024,
                 listen: false,
                 standing: &standing,
+                annotated: &AnnotatedTools::default(),
             };
             let client = FetchClient::new(&reach, Arc::new(fetch.clone()), Values::none());
             let stream = standing.calls.clone();
