@@ -23,6 +23,9 @@ const MOST_OF_AN_ERROR: usize = 256 << 10;
 /// and keep the connection open. Others say why with each piece, so that it is longer than a model pauses.
 const BEHIND_THE_REASON: Duration = Duration::from_secs(10);
 
+/// What some servers write before JSON.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// An answer that has begun.
 pub(crate) struct Answering<'a> {
     pub(crate) wire: &'a dyn Wire,
@@ -172,7 +175,7 @@ fn whole_next_time(mut error: ModelError) -> ModelError {
 
 /// What a server answers that streams nothing: the answer whole. `None` for what is no answer at all.
 fn unstreamed(body: &[u8]) -> Option<Result<Value, ModelError>> {
-    let body = body.trim_ascii_start();
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body).trim_ascii_start();
     matches!(body.first()?, b'{' | b'[' | b'<').then(|| value_in(body, "neither a stream of events nor JSON"))
 }
 
@@ -248,7 +251,8 @@ pub(crate) async fn whole_body(answer: FetchResponse, most: usize) -> Result<Val
 }
 
 async fn body_text(answer: FetchResponse, most: usize) -> Result<String, FetchError> {
-    Ok(String::from_utf8_lossy(&answer.whole(most).await?).into_owned())
+    let body = answer.whole(most).await?;
+    Ok(String::from_utf8_lossy(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&body)).into_owned())
 }
 
 /// `request` with limits for one attempt.

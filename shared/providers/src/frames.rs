@@ -3,7 +3,7 @@
 mod events;
 mod messages;
 
-pub(crate) use events::EventFrames;
+pub(crate) use events::{ERROR, EventFrames};
 pub(crate) use messages::MessageFrames;
 
 use crate::wire::Malformed;

@@ -85,7 +85,10 @@ impl AnthropicEvents {
             self.is_complete |= name == "stop_reason" && !value.is_null();
             self.message.insert(name.clone(), value.clone());
         }
-        let usage = self.message.entry("usage").or_insert_with(|| json!({}));
+        let usage = self.message.entry("usage").or_insert(Value::Null);
+        if usage.is_null() {
+            *usage = json!({});
+        }
         if let (Some(usage), Some(counters)) = (usage.as_object_mut(), data["usage"].as_object()) {
             // One that is null says nothing new.
             let told = counters.iter().filter(|(_, count)| !count.is_null());

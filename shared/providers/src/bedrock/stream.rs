@@ -39,8 +39,9 @@ impl Assembler for BedrockEvents {
             "messageStop" | "metadata" => {
                 let Value::Object(fields) = data else { return Err(malformed("an event is no object")) };
                 self.root.extend(fields);
-                // Nothing comes behind the counters.
-                return Ok(if name == "metadata" { StreamProgress::Done } else { StreamProgress::More });
+                // Nothing comes behind both of them.
+                let is_over = self.is_complete() && (name == "metadata" || self.root.contains_key("usage"));
+                return Ok(if is_over { StreamProgress::Done } else { StreamProgress::More });
             }
             "exception" => return Err(StreamFault::Reported(data)),
             _ => {}

@@ -1,6 +1,9 @@
 use super::StreamFrame;
 use crate::wire::Malformed;
 
+/// Name of an event that is an error.
+pub(crate) const ERROR: &str = "error";
+
 /// Server-sent events. Comments, ids and times to reconnect are read over.
 #[derive(Debug, Default)]
 pub(crate) struct EventFrames {
@@ -63,16 +66,25 @@ impl EventFrames {
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field.trim_start_matches('\u{feff}') {
             "event" => value.clone_into(&mut self.name),
-            "data" => match &mut self.data {
-                Some(data) => {
-                    data.push('\n');
-                    data.push_str(value);
-                }
-                None => self.data = Some(value.to_owned()),
-            },
+            "data" => self.add(value),
+            // llama.cpp has a field of its own for one.
+            ERROR => {
+                ERROR.clone_into(&mut self.name);
+                self.add(value);
+            }
             _ => {}
         }
         None
+    }
+
+    fn add(&mut self, value: &str) {
+        match &mut self.data {
+            Some(data) => {
+                data.push('\n');
+                data.push_str(value);
+            }
+            None => self.data = Some(value.to_owned()),
+        }
     }
 }
 

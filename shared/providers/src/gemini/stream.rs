@@ -28,7 +28,8 @@ impl Assembler for GeminiChunks {
                 // It says nothing, as one that is missing.
                 (_, Value::Null) => {}
                 ("candidates", Value::Array(candidates)) => {
-                    candidates.into_iter().take(1).for_each(|candidate| self.candidate(candidate, emit));
+                    let is_first = |one: &Value| one.get("index").and_then(Value::as_u64).unwrap_or_default() == 0;
+                    candidates.into_iter().find(is_first).into_iter().for_each(|first| self.candidate(first, emit));
                 }
                 (_, value) => {
                     self.root.insert(name, value);

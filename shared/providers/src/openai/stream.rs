@@ -5,6 +5,7 @@ use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
 use super::response::{REASONING, REASONING_DETAILS, REFUSAL, pieces};
+use crate::frames::ERROR;
 use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the chunks of a completion together (§8.1.6).
@@ -35,12 +36,15 @@ struct GrowingCall {
 }
 
 impl Assembler for Chunks {
-    fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
+    fn take(&mut self, name: &str, data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
         let Value::Object(chunk) = data else {
             return Err(StreamFault::Malformed(Malformed::new("a chunk is no object")));
         };
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
             return Err(StreamFault::Reported(Value::Object(chunk)));
+        }
+        if name == ERROR {
+            return Err(StreamFault::Reported(json!({ "error": chunk })));
         }
         for (name, value) in chunk {
             match (name.as_str(), value) {
@@ -81,10 +85,11 @@ impl Assembler for Chunks {
 
 impl Chunks {
     fn choice(&mut self, choice: Value, emit: &mut Emit<'_>) {
-        let Value::Object(choice) = choice else { return };
+        let Value::Object(mut choice) = choice else { return };
         if choice.get("index").and_then(Value::as_u64).unwrap_or_default() != 0 {
             return;
         }
+        let message = choice.shift_remove("message");
         for (name, value) in choice {
             match (name.as_str(), value) {
                 ("delta", delta) => self.delta(&delta, emit),
@@ -96,6 +101,16 @@ impl Chunks {
                 }
             }
         }
+        // Some servers send the answer whole in one event.
+        if let Some(message) = message.filter(|_| self.is_empty()) {
+            self.delta(&message, emit);
+        }
+    }
+
+    /// True if nothing of the answer has come yet.
+    fn is_empty(&self) -> bool {
+        let has_text = [&self.content, &self.refusal].into_iter().flatten().any(|text| !text.is_empty());
+        !has_text && self.reasoning.is_none() && self.calls.is_empty()
     }
 
     fn delta(&mut self, delta: &Value, emit: &mut Emit<'_>) {

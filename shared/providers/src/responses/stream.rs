@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
@@ -7,6 +9,8 @@ use crate::wire::{Assembler, Emit, StreamFault, StreamProgress};
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     text: String,
+    /// Items that are whole, by their place.
+    items: BTreeMap<u64, Value>,
     response: Option<Value>,
 }
 
@@ -22,7 +26,15 @@ impl Assembler for Events {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 emit(DeltaKind::Reasoning, delta);
             }
-            "response.completed" | "response.incomplete" | "response.failed" => {
+            "response.output_item.done" => {
+                let place = data.get("output_index").and_then(Value::as_u64);
+                self.items.insert(place.unwrap_or(self.items.len() as u64), data["item"].take());
+            }
+            "response.completed" | "response.incomplete" => {
+                self.response = Some(self.with_items(data["response"].take()));
+                return Ok(StreamProgress::Done);
+            }
+            "response.failed" => {
                 self.response = Some(data["response"].take());
                 return Ok(StreamProgress::Done);
             }
@@ -48,6 +60,18 @@ impl Assembler for Events {
 
     fn is_complete(&self) -> bool {
         self.response.is_some()
+    }
+}
+
+impl Events {
+    /// `response` with the items that came, where a server does not say them again at the end.
+    fn with_items(&mut self, mut response: Value) -> Value {
+        let is_bare = response.get("output").is_none_or(|output| output.as_array().is_none_or(Vec::is_empty));
+        if let Some(fields) = response.as_object_mut().filter(|_| is_bare && !self.items.is_empty()) {
+            let items = std::mem::take(&mut self.items);
+            fields.insert("output".to_owned(), items.into_values().collect());
+        }
+        response
     }
 }
 

@@ -3,6 +3,7 @@
 mod anthropic;
 mod bad_input;
 mod bedrock;
+mod elsewhere;
 mod ends;
 mod gemini;
 mod images;

@@ -1,0 +1,123 @@
+//! Streams in which a part of the answer stands elsewhere than others have it.
+
+use std::sync::Arc;
+
+use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category};
+use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
+use dormouse_testkit::ScriptedAnswer;
+use serde_json::{Value, json};
+
+use crate::bedrock::frame;
+use crate::odd::chunk;
+use crate::openai::completion;
+use crate::stage::{Signer, Stage, hello, sum, with_most};
+
+fn streaming() -> CompletionRequest {
+    CompletionRequest { stream: true, ..with_most(sum()) }
+}
+
+#[tokio::test]
+async fn an_error_that_is_an_event_or_a_field_of_its_own_is_told_as_what_it_is() {
+    let error = json!({ "code": 429, "message": "no slot is free", "type": "unavailable_error" });
+    let begun = chunk(json!({ "role": "assistant", "content": null }), Value::Null);
+    for piece in [format!("error: {error}\n\n"), format!("event: error\ndata: {error}\n\n")] {
+        let stage = Stage::answering(ScriptedAnswer::pieces(200, [format!("data: {begun}\n\n"), piece.clone()]));
+        let refused = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("it failed");
+        assert_eq!(refused.category, Category::RateLimit, "{piece}: {refused}");
+        assert!(refused.message.contains("no slot is free"), "{piece}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_whole_in_one_event_is_heard_and_taken_once() {
+    let function = json!({ "name": "add", "arguments": "{\"a\":1,\"b\":2}" });
+    let message = json!({ "content": "I add.", "tool_calls": [{ "id": "x", "function": function }] });
+    let whole = completion(message, "tool_calls");
+    let begun = chunk(json!({ "role": "assistant", "content": "" }), Value::Null);
+    let said = chunk(json!({ "content": "I add.", "tool_calls": [{ "id": "x", "function": function }] }), Value::Null);
+    for events in [vec![whole.clone()], vec![begun, whole.clone()], vec![said, whole]] {
+        let stage = Stage::answering(ScriptedAnswer::events(&events));
+        let response = stage.ask(&openai(stage.setup()), &streaming()).await.expect("a call");
+        assert_eq!((response.message.content.as_text().as_str(), stage.heard()), ("I add.", vec!["I add.".to_owned()]));
+        assert_eq!((response.message.tool_calls.len(), response.finish_reason), (1, FinishReason::ToolCalls));
+        assert_eq!(response.usage.prompt_tokens, Some(9));
+    }
+}
+
+#[tokio::test]
+async fn items_of_a_response_that_its_end_does_not_repeat_are_taken_as_they_came() {
+    let says = json!({ "type": "message", "content": [{ "type": "output_text", "text": "I add." }] });
+    let call = json!({ "type": "function_call", "call_id": "x", "name": "add", "arguments": "{\"a\":1,\"b\":2}" });
+    let done =
+        |place: u32, item: &Value| json!({ "type": "response.output_item.done", "output_index": place, "item": item });
+    for output in [json!([]), Value::Null, json!([says, call])] {
+        let response = json!({ "status": "completed", "output": output, "usage": { "input_tokens": 9 } });
+        let end = json!({ "type": "response.completed", "response": response });
+        let stage = Stage::answering(ScriptedAnswer::events([done(1, &call), done(0, &says), end]));
+        let response = stage.ask(&responses(stage.setup()), &streaming()).await.expect("a call");
+        assert_eq!(response.message.content.as_text(), "I add.", "{output}");
+        assert_eq!((response.message.tool_calls.len(), response.finish_reason), (1, FinishReason::ToolCalls));
+    }
+}
+
+#[tokio::test]
+async fn counters_behind_a_beginning_without_any_are_counted() {
+    let block = json!({ "type": "text", "text": "I am" });
+    let stage = Stage::answering(ScriptedAnswer::events([
+        json!({ "type": "message_start", "message": { "role": "assistant", "usage": null } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" },
+            "usage": { "input_tokens": 9, "output_tokens": 2 } }),
+        json!({ "type": "message_stop" }),
+    ]));
+    let response = stage.ask(&anthropic(stage.streaming()), &streaming()).await.expect("an answer");
+    assert_eq!(response.usage.total_tokens, Some(11));
+}
+
+#[tokio::test]
+async fn counters_before_the_reason_to_stop_end_no_stream() {
+    let usage = json!({ "usage": { "inputTokens": 9, "outputTokens": 2, "totalTokens": 11 } });
+    let stage = Stage::answering(ScriptedAnswer::pieces(
+        200,
+        [
+            frame("event", "contentBlockDelta", &json!({ "contentBlockIndex": 0, "delta": { "text": "I am" } })),
+            frame("event", "metadata", &usage),
+            frame("event", "messageStop", &json!({ "stopReason": "end_turn" })),
+        ],
+    ));
+    let provider = bedrock(stage.setup(), "eu-central-1", Arc::new(Signer));
+    let response = stage.ask(&provider, &streaming()).await.expect("an answer");
+    assert_eq!((response.finish_reason, response.usage.total_tokens), (FinishReason::Stop, Some(11)));
+}
+
+#[tokio::test]
+async fn pieces_of_another_candidate_are_no_part_of_the_answer() {
+    let piece = |index: u32, text: &str, finish: Value| {
+        let content = json!({ "parts": [{ "text": text }] });
+        json!({ "candidates": [{ "index": index, "content": content, "finishReason": finish }] })
+    };
+    let events = [
+        piece(0, "I", Value::Null),
+        piece(1, "You", Value::Null),
+        piece(1, " are", json!("STOP")),
+        piece(0, " am", json!("STOP")),
+    ];
+    let stage = Stage::answering(ScriptedAnswer::events(&events));
+    let response = stage.ask(&gemini(stage.streaming()), &streaming()).await.expect("an answer");
+    assert_eq!((response.message.content.as_text().as_str(), stage.heard().concat().as_str()), ("I am", "I am"));
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_is_no_part_of_an_answer() {
+    let answer = completion(json!({ "content": "Hi." }), "stop");
+    let refusal = json!({ "error": { "message": "slow down" } });
+    for stream in [false, true] {
+        let request = CompletionRequest { stream, ..hello() };
+        let stage = Stage::answering(ScriptedAnswer::pieces(200, [format!("\u{feff}{answer}")]));
+        let response = stage.ask(&openai(stage.setup()), &request).await.expect("an answer");
+        assert_eq!(response.message.content.as_text(), "Hi.");
+        let stage = Stage::answering(ScriptedAnswer::pieces(429, [format!("\u{feff}{refusal}")]));
+        let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("refused");
+        assert!(refused.message.contains("429: slow down;"), "{refused}");
+    }
+}
