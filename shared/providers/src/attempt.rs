@@ -114,12 +114,15 @@ impl Answering<'_> {
     }
 
     fn take(&self, assembler: &mut dyn Assembler, frame: StreamFrame) -> Result<StreamProgress, StreamFault> {
-        let data = match frame.data.trim() {
+        let data: Value = match frame.data.trim() {
             "[DONE]" => return Ok(StreamProgress::Done),
-            "" => return Ok(StreamProgress::More),
+            "" | "null" => return Ok(StreamProgress::More),
             text => dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY)
                 .map_err(|error| StreamFault::Malformed(Malformed(format!("a piece is no JSON: {error}"))))?,
         };
+        if !data.is_object() {
+            return Err(StreamFault::Malformed(Malformed::new("a piece is no object")));
+        }
         let mut emit = |kind: DeltaKind, text: &str| {
             if !text.is_empty() {
                 self.observer.observe(CallEvent::Token { kind, text });

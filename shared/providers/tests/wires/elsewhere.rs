@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category};
+use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider};
 use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -105,6 +105,32 @@ async fn pieces_of_another_candidate_are_no_part_of_the_answer() {
     let stage = Stage::answering(ScriptedAnswer::events(&events));
     let response = stage.ask(&gemini(stage.streaming()), &streaming()).await.expect("an answer");
     assert_eq!((response.message.content.as_text().as_str(), stage.heard().concat().as_str()), ("I am", "I am"));
+}
+
+/// What an event is called does not make it one.
+#[tokio::test]
+async fn a_piece_that_is_no_object_is_malformed_whatever_it_is_called() {
+    let provider = |stage: &Stage| -> [Box<dyn ModelProvider>; 4] {
+        [
+            Box::new(openai(stage.setup())),
+            Box::new(anthropic(stage.streaming())),
+            Box::new(gemini(stage.streaming())),
+            Box::new(responses(stage.setup())),
+        ]
+    };
+    for name in
+        ["message_start", "content_block_start", "message_delta", "response.completed", "response.output_item.done"]
+    {
+        for data in ["[]", "5", "\"done\""] {
+            let piece = format!("event: {name}\ndata: {data}\n\n");
+            let stage = Stage::default();
+            for provider in provider(&stage) {
+                stage.fetch.answer(ScriptedAnswer::pieces(200, [piece.clone()]));
+                let refused = stage.ask(&*provider, &streaming()).await.expect_err("no answer");
+                assert_eq!(refused.category, Category::InvalidResponse, "{name} {data}: {refused}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
