@@ -197,7 +197,12 @@ impl FetchClient {
             "text/event-stream" => {
                 let instead = id.and_then(|id| serde_json::to_string(&self.too_large(id)).ok());
                 let instead = instead.map(|data| Sse::default().data(data));
-                Ok(Posted::Sse(self.events(response, instead), session))
+                let (events, id) = (self.events(response, instead), id.cloned());
+                let named = events.map(move |event| match &id {
+                    Some(id) => event.map(|event| naming(event, id)),
+                    None => event,
+                });
+                Ok(Posted::Sse(named.boxed(), session))
             }
             "application/json" => self.json(id, response, session).await,
             _ if id.is_none() => Ok(Posted::Accepted),
@@ -326,6 +331,19 @@ impl FetchClient {
 pub(super) fn too_large(id: RequestId, most: usize) -> ServerJsonRpcMessage {
     let message = format!("the answer is larger than {most} bytes, or nested too deeply");
     ServerJsonRpcMessage::error(ErrorData::new(TOO_LARGE, message, None), Some(id))
+}
+
+/// `event` of an answer to the request `id`: an error that names no request is about that.
+fn naming(event: Sse, id: &RequestId) -> Sse {
+    let Some(data) = event.data.as_deref().filter(|data| data.contains(r#""error""#)) else { return event };
+    let Ok(JsonRpcMessage::Error(error)) = serde_json::from_str::<ServerJsonRpcMessage>(data) else { return event };
+    if error.id.is_some() {
+        return event;
+    }
+    match serde_json::to_string(&ServerJsonRpcMessage::error(error.error, Some(id.clone()))) {
+        Ok(data) => Sse { data: Some(data), ..event },
+        Err(_) => event,
+    }
 }
 
 /// The id by which `message` is answered, if it is.

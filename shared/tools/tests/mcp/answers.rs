@@ -1,12 +1,16 @@
 //! Answers over HTTP that are not as the protocol says, or that other versions of it have.
 
+use std::convert::Infallible;
+
 use axum::Router;
 use axum::http::{StatusCode, header};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use dormouse_ports::tool::{ToolErrorKind, ToolSource};
 use dormouse_tools::McpConfig;
 use dormouse_tools::mcp::McpNotice;
+use futures::{StreamExt, stream};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
@@ -77,6 +81,18 @@ async fn nameless() {
         let error = server.list().await.expect_err("it lists nothing");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
         assert!(error.message.contains(told), "{told}: {error}");
+    }
+    // In a stream, which stays open behind it.
+    for answer in [json!({ "jsonrpc": "2.0", "id": null, "error": full }), json!({ "jsonrpc": "2.0", "error": full })] {
+        let host = answering(move |request| {
+            let event = (request["method"] == "tools/call").then(|| Event::default().data(answer.to_string()))?;
+            let events = stream::iter([Ok::<_, Infallible>(event)]).chain(stream::pending());
+            Some(Sse::new(events).into_response())
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        let output = output(server.call(&call("a", json!({}))).await);
+        assert!(output.is_error, "{output:?}");
     }
 }
 
