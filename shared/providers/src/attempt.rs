@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, Either, select};
 use serde_json::Value;
 
 use crate::check::has_images;
-use crate::failure::{of_answer, of_fetch, of_malformed, retry_after};
+use crate::failure::{excerpt, of_answer, of_fetch, of_malformed, retry_after};
 use crate::frames::{StreamFrame, StreamFrames};
 use crate::judge::Judge;
 use crate::wire::{Assembler, ErrorAnswer, Malformed, StreamFault, StreamProgress, Wire};
@@ -51,6 +51,7 @@ impl Answering<'_> {
             Err(malformed) => {
                 // Gemini has an answer without anything in it now and then, which it counts.
                 let may_pass = raw.get("usageMetadata").is_some().then_some(true);
+                let malformed = self.with_words(malformed, &raw);
                 Err(ModelError { may_pass, ..of_malformed(malformed, Some(raw)) })
             }
         }
@@ -140,6 +141,15 @@ impl Answering<'_> {
         }
     }
 
+    /// `malformed` with what the server says in the place of an answer.
+    fn with_words(&self, malformed: Malformed, body: &Value) -> Malformed {
+        let answer = ErrorAnswer { status: 200, body, kind: "", has_images: false };
+        match self.wire.refusal(answer).message {
+            Some(words) => Malformed(format!("{}; it says: {}", malformed.0, excerpt(&words))),
+            None => malformed,
+        }
+    }
+
     /// The error that an answer of status 200 tells of.
     fn reported(&self, body: &Value) -> ModelError {
         let answer = ErrorAnswer { status: status_in(body), body, kind: "", has_images: has_images(self.sent) };
@@ -186,11 +196,15 @@ fn unstreamed(body: &[u8]) -> Option<Result<Value, ModelError>> {
 /// next time; a page of somebody else's comes again.
 fn value_in(body: &[u8], none: &str) -> Result<Value, ModelError> {
     dormouse_json::read(body, dormouse_json::STATE).map_err(|error| {
-        let mut failed = of_malformed(Malformed(format!("it is {none}: {error}")), None);
         if matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) {
-            failed.may_pass = Some(true);
+            let failed = of_malformed(Malformed(format!("it is {none}: {error}")), None);
+            return ModelError { may_pass: Some(true), ..failed };
         }
-        failed
+        let words = match String::from_utf8_lossy(body).trim() {
+            "" => format!("it is {none}: it is empty"),
+            page => format!("it is {none}: {}", excerpt(page)),
+        };
+        of_malformed(Malformed(words), None)
     })
 }
 
@@ -224,13 +238,20 @@ pub(crate) async fn refused(wire: &dyn Wire, clock: &dyn Clock, has_images: bool
     let wait = wait_of(&answer, clock);
     let status = answer.status;
     let kind = answer.header("x-amzn-errortype").unwrap_or_default().to_owned();
+    let leads = answer.header("location").filter(|_| (300..400).contains(&status)).map(led_to);
     // What is wrong is told by the status, if the body does not arrive.
     let text = body_text(answer, MOST_OF_AN_ERROR).await.unwrap_or_default();
     let body = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or(Value::Null);
     // Gemini wraps an error in a list where a stream was asked for.
     let body = body.get(0).cloned().unwrap_or(body);
     let wait = wait.or_else(|| told_wait(&body));
-    of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, &text, wait)
+    let text = leads.as_deref().unwrap_or(&text);
+    of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, text, wait)
+}
+
+/// Says where `location` leads: its query may hold what is not for logs.
+fn led_to(location: &str) -> String {
+    format!("it leads to {}, which is not followed", location.split(['?', '#']).next().unwrap_or_default())
 }
 
 fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {

@@ -128,7 +128,8 @@ fn is_too_long(words: &str) -> bool {
     SIGNS.iter().any(|sign| words.contains(sign))
 }
 
-fn excerpt(words: &str) -> String {
+/// The beginning of `words`.
+pub(crate) fn excerpt(words: &str) -> String {
     if words.chars().count() <= EXCERPT {
         return words.to_owned();
     }

@@ -107,6 +107,27 @@ async fn pieces_of_another_candidate_are_no_part_of_the_answer() {
     assert_eq!((response.message.content.as_text().as_str(), stage.heard().concat().as_str()), ("I am", "I am"));
 }
 
+/// Who looks for the reason finds it.
+#[tokio::test]
+async fn what_stands_in_the_place_of_an_answer_is_quoted() {
+    let moved = ScriptedAnswer::pieces(308, [""]).header("location", "https://elsewhere.example/v1/chat?key=1");
+    for (answer, words) in [
+        (
+            ScriptedAnswer::json(200, &json!({ "detail": "Invalid API key" })),
+            "`choices` is no list; it says: Invalid API key",
+        ),
+        (ScriptedAnswer::pieces(200, ["<html>Sign in</html>"]), "<html>Sign in</html>"),
+        (moved, "308: it leads to https://elsewhere.example/v1/chat, which is not followed; check the base URL"),
+    ] {
+        for stream in [false, true] {
+            let request = CompletionRequest { stream, ..hello() };
+            let stage = Stage::answering(answer.clone());
+            let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("no answer");
+            assert!(refused.message.contains(words), "{refused}");
+        }
+    }
+}
+
 /// What an event is called does not make it one.
 #[tokio::test]
 async fn a_piece_that_is_no_object_is_malformed_whatever_it_is_called() {
