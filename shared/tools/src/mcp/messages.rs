@@ -13,6 +13,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How a field of an answer is written that has no value.
 const NOTHING: [&str; 4] = [r#""error":null"#, r#""error": null"#, r#""result":null"#, r#""result": null"#];
 
+/// What some languages write for numbers that JSON has not (Python's `json.dumps`).
+const NO_NUMBERS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
 /// Fields of results of calls.
 const OF_A_CALL: [&str; 5] = ["resultType", "content", "structuredContent", "isError", "_meta"];
 /// Fields by which the SDK takes a result for that of another request. Some tools have one of their own.
@@ -32,6 +34,7 @@ const OF_OTHERS: [&str; 9] = [
 /// one. What is no JSON is left as it is.
 ///
 /// - A half of a character, as servers leave one where they cut a text, is U+FFFD.
+/// - What is no number (`NaN`) is `null`.
 /// - A result beside `"error": null`, or the other way round, is an answer with one of both.
 /// - The result of a call has nothing but what such a result has.
 ///
@@ -41,7 +44,7 @@ pub(super) fn messages(mut json: Vec<u8>) -> Result<Vec<Vec<u8>>, Excess> {
     if json.starts_with(BYTE_ORDER_MARK) {
         json.drain(..BYTE_ORDER_MARK.len());
     }
-    let json = without_halves(json);
+    let json = with_numbers(without_halves(json));
     dormouse_json::scan(&json, MESSAGE)?;
     let is_batch = json.trim_ascii_start().starts_with(b"[");
     if !is_batch && !may_have_nothing(&json) && !may_be_mistaken(&json) {
@@ -113,6 +116,31 @@ fn without_halves(mut json: Vec<u8>) -> Vec<u8> {
     json
 }
 
+/// `json` with `null` in the place of numbers that are none.
+fn with_numbers(json: Vec<u8>) -> Vec<u8> {
+    let may_have_one = |text: &str| text.contains("NaN") || text.contains("Infinity");
+    // What does not begin as JSON is shown as it stands.
+    let is_json = json.trim_ascii_start().starts_with(b"{") || json.trim_ascii_start().starts_with(b"[");
+    if !is_json || !std::str::from_utf8(&json).is_ok_and(may_have_one) {
+        return json;
+    }
+    let mut mended = Vec::with_capacity(json.len());
+    let (mut rest, mut is_in_text) = (json.as_slice(), false);
+    while let Some(byte) = rest.first() {
+        let found = NO_NUMBERS.into_iter().find(|number| !is_in_text && rest.starts_with(number));
+        let length = match (found, byte) {
+            (Some(number), _) => number.len(),
+            (None, b'\\') if is_in_text => rest.len().min(2),
+            (None, _) => 1,
+        };
+        is_in_text ^= *byte == b'"';
+        let (read, behind) = rest.split_at(length);
+        mended.extend_from_slice(if found.is_some() { b"null" } else { read });
+        rest = behind;
+    }
+    mended
+}
+
 /// The unit of UTF-16 whose escape `text` begins with.
 fn unit(text: &[u8]) -> Option<u16> {
     let digits = text.get(..ESCAPE)?.strip_prefix(br"\u").filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
@@ -139,6 +167,17 @@ mod tests {
             (r"C:\users \u \ud8", r"C:\users \u \ud8"),
             (r"\ud83d\", r"\ufffd\"),
             (r#"{"a":1}"#, r#"{"a":1}"#),
+        ] {
+            assert_eq!(read(given), [mended]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_null() {
+        for (given, mended) in [
+            (r#"{"a":NaN,"b":[-Infinity, Infinity]}"#, r#"{"a":null,"b":[null, null]}"#),
+            (r#"{"a":"NaN \" Infinity","NaN":"\\","b":NaN}"#, r#"{"a":"NaN \" Infinity","NaN":"\\","b":null}"#),
+            ("NaN of 3 files read", "NaN of 3 files read"),
         ] {
             assert_eq!(read(given), [mended]);
         }

@@ -118,7 +118,8 @@ async fn halved() {
     server.close().await;
 }
 
-/// With an error that is null beside the result; in a batch; and nested too deeply, which is told at once.
+/// With an error that is null beside the result; in a batch; with what is no number; and nested too deeply, which is told at
+/// once.
 async fn in_other_forms() {
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let answer = |outcome: &str| format!(r#"{{"jsonrpc":"2.0","id":%s,{outcome}}}"#);
@@ -127,6 +128,7 @@ async fn in_other_forms() {
     for (written, told) in [
         (done.clone(), "done"),
         (format!("[{done},{line}]"), "done"),
+        (answer(r#""result":{"structuredContent":{"n":NaN}}"#), r#"{"n":null}"#),
         (answer(&format!(r#""result":{{"content":{deep}}}"#)), "nested too deeply"),
     ] {
         let (server, _) = server(in_shell(&format!(r#"printf '{written}\n' "$id""#)));
