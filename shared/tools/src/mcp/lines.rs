@@ -1,6 +1,7 @@
 //! The lines that a process writes.
 
 use rmcp::model::RequestId;
+use serde::de::IgnoredAny;
 
 use super::messages::messages;
 
@@ -42,6 +43,12 @@ impl Lines {
             }
         }
         lines
+    }
+
+    /// The last line, where that has a message whole and the output ends without an end of it.
+    pub(super) fn rest(&mut self) -> Option<Line> {
+        let is_whole = self.length <= self.most && serde_json::from_slice::<IgnoredAny>(&self.line).is_ok();
+        is_whole.then(|| self.end())
     }
 
     fn add(&mut self, part: &[u8]) {
@@ -130,6 +137,14 @@ mod tests {
                 assert_eq!(read(&text, size), lines, "{line}");
             }
         }
+    }
+
+    #[test]
+    fn a_message_that_the_end_of_the_output_ends_is_read_and_a_part_of_one_is_not() {
+        let mut lines = Lines::new(600);
+        assert_eq!((lines.read(b"{\"id\":"), lines.rest()), (Vec::new(), None));
+        assert_eq!((lines.read(b"6}"), lines.rest()), (Vec::new(), Some(whole("{\"id\":6}"))));
+        assert_eq!(lines.rest(), None, "once");
     }
 
     #[test]

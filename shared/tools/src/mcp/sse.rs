@@ -6,6 +6,7 @@ use dormouse_ports::{FetchBody, FetchError};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, future, stream};
 use rmcp::transport::streamable_http_client::SseError;
+use serde::de::IgnoredAny;
 use sse_stream::{Sse, SseStream};
 
 use super::messages::messages;
@@ -61,10 +62,14 @@ fn is_too_large(error: &SseError) -> bool {
     )
 }
 
-/// The bytes of `body`, until more than `most` of them come without an empty line among them.
+/// The bytes of `body`, until more than `most` of them come without an empty line among them. A message that the end ends instead of
+/// such a line has one behind it.
 fn bounded(body: FetchBody, most: usize) -> impl Stream<Item = Result<Bytes, BrokenStream>> + Send {
     let mut event = SseEvent::default();
-    let checked = body.map(move |piece| {
+    let checked = body.map(Some).chain(stream::iter([None])).map(move |piece| {
+        let Some(piece) = piece else {
+            return Ok(Bytes::from_static(if event.is_whole() { b"\n\n" } else { b"" }));
+        };
         let piece = piece?;
         event.add(&piece);
         match event.largest > most {
@@ -86,6 +91,7 @@ struct SseEvent {
     bytes: usize,
     line: usize,
     largest: usize,
+    text: Vec<u8>,
 }
 
 impl SseEvent {
@@ -93,15 +99,28 @@ impl SseEvent {
         for byte in piece {
             match byte {
                 b'\r' => (),
-                b'\n' if self.line == 0 => self.bytes = 0,
-                b'\n' => self.line = 0,
-                _ => {
+                b'\n' if self.line == 0 => {
+                    self.bytes = 0;
+                    self.text.clear();
+                }
+                b'\n' => {
+                    self.line = 0;
+                    self.text.push(b'\n');
+                }
+                byte => {
                     self.line += 1;
                     self.bytes += 1;
+                    self.text.push(*byte);
                 }
             }
             self.largest = self.largest.max(self.bytes);
         }
+    }
+
+    /// True if its data is JSON: nothing of it was cut off.
+    fn is_whole(&self) -> bool {
+        let lines = self.text.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+        serde_json::from_slice::<IgnoredAny>(&lines.collect::<Vec<_>>().join(&b'\n')).is_ok()
     }
 }
 
@@ -121,6 +140,16 @@ mod tests {
     fn events_come_whole_over_pieces() {
         let events = read(&["data: a\r\n\r\nda", "ta: b\ndata: c\n", "\n"], 20, None);
         assert_eq!(events, [Ok(Some("a".to_owned())), Ok(Some("b\nc".to_owned()))]);
+    }
+
+    #[test]
+    fn a_message_that_the_end_of_the_stream_ends_is_read_and_a_part_of_one_is_not() {
+        let whole = Some(r#"{"id":1}"#.to_owned());
+        for end in ["", "\n", "\r\n", "\n\n"] {
+            assert_eq!(read(&["data: {\"id\"", &format!(":1}}{end}")], 50, None), [Ok(whole.clone())], "{end:?}");
+        }
+        assert!(read(&["data: {\"id\":1"], 50, None).is_empty());
+        assert_eq!(read(&["data: {\"id\":1}\n\nid: 7\n"], 50, None), [Ok(whole)]);
     }
 
     #[test]

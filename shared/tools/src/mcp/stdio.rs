@@ -133,7 +133,9 @@ impl AsyncRead for Overheard {
             let mut piece = ReadBuf::new(&mut room);
             ready!(Pin::new(&mut this.output).poll_read(cx, &mut piece))?;
             if piece.filled().is_empty() {
-                return Poll::Ready(Ok(()));
+                let Some(line) = this.lines.rest() else { return Poll::Ready(Ok(())) };
+                this.take(line);
+                continue;
             }
             this.heard.says(piece.filled());
             for line in this.lines.read(piece.filled()) {

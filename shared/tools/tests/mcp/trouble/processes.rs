@@ -21,6 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_answers_with_half_a_character", halved),
         trial("trouble::a_process_that_answers_in_other_forms_than_the_sdk_reads", in_other_forms),
         trial("trouble::a_process_that_answers_too_much_and_ends", says_too_much),
+        trial("trouble::a_process_that_ends_behind_an_answer_without_an_end_of_its_line", ends_the_line),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
         trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
     ]
@@ -149,6 +150,14 @@ async fn says_too_much() {
         assert!(said.starts_with("The call was made, and the answer is larger than 4096 bytes"), "{said}");
         server.close().await;
     }
+}
+
+async fn ends_the_line() {
+    let result = r#"{"content":[{"type":"text","text":"done"}]}"#;
+    let script = format!(r#"printf '{{"jsonrpc":"2.0","id":%s,"result":{result}}}' "$id"; exit 0"#);
+    let (server, _) = server(in_shell(&script));
+    assert_eq!(text(server.call(&call("a", json!({}))).await), "done");
+    server.close().await;
 }
 
 async fn ends_in_a_call() {
