@@ -37,6 +37,12 @@ impl Assembler for AnthropicEvents {
                 let Value::Object(fields) = data["content_block"].take() else {
                     return Err(malformed("an entry of content begins without one"));
                 };
+                let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+                match text("type") {
+                    "text" => emit(DeltaKind::Content, text("text")),
+                    "thinking" => emit(DeltaKind::Reasoning, text("thinking")),
+                    _ => {}
+                }
                 let again = self.last(index).map_or(0, |(_, again)| again + 1);
                 self.entries.insert((index, again), GrowingContent { fields, input: String::new() });
             }

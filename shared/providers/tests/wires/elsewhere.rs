@@ -61,7 +61,7 @@ async fn items_of_a_response_that_its_end_does_not_repeat_are_taken_as_they_came
 }
 
 #[tokio::test]
-async fn counters_behind_a_beginning_without_any_are_counted() {
+async fn words_at_the_beginning_are_heard_and_counters_behind_one_without_any_are_counted() {
     let block = json!({ "type": "text", "text": "I am" });
     let stage = Stage::answering(ScriptedAnswer::events([
         json!({ "type": "message_start", "message": { "role": "assistant", "usage": null } }),
@@ -71,7 +71,7 @@ async fn counters_behind_a_beginning_without_any_are_counted() {
         json!({ "type": "message_stop" }),
     ]));
     let response = stage.ask(&anthropic(stage.streaming()), &streaming()).await.expect("an answer");
-    assert_eq!(response.usage.total_tokens, Some(11));
+    assert_eq!((response.usage.total_tokens, stage.heard()), (Some(11), vec!["I am".to_owned()]));
 }
 
 #[tokio::test]
