@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("answers::with_half_a_character", halved),
         trial("answers::with_an_error_that_is_null_beside_the_result", with_both_outcomes),
         trial("answers::with_fields_of_another_result", with_others_fields),
+        trial("answers::with_tools_whose_arguments_are_wrong_headers", misannotated),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
@@ -171,6 +172,44 @@ async fn with_others_fields() {
         .await;
         let (server, _) = server(http(&host));
         assert_eq!(text(server.call(&call("a", json!({}))).await), "done");
+    }
+}
+
+/// The protocol demands that such a tool is not offered; who misses it is told why.
+async fn misannotated() {
+    let tool = |name: &str, header: &str| {
+        let property = json!({ "type": "string", "x-mcp-header": header });
+        json!({ "name": name, "inputSchema": { "type": "object", "properties": { "city": property } } })
+    };
+    let tools = json!([tool("a", "City"), tool("b", "not a name"), { "name": "c", "inputSchema": {} }, tool("d", "")]);
+    for (is_newest, offered, gone) in
+        [(true, vec!["a", "c"], vec!["b", "d"]), (false, vec!["a", "b", "c", "d"], Vec::new())]
+    {
+        let tools = tools.clone();
+        let host = answering(move |request| {
+            let result = match request["method"].as_str() {
+                Some("server/discover") if is_newest => {
+                    json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                        "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" })
+                }
+                Some("tools/list") => {
+                    json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" })
+                }
+                Some(_) | None => return None,
+            };
+            Some(axum::Json(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })).into_response())
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        for _ in 0..2 {
+            let listed = server.list().await.expect("a list");
+            let names: Vec<&str> = listed.iter().map(|spec| spec.name.as_str()).collect();
+            assert_eq!(names, offered);
+            let left_out = server.left_out().await;
+            let names: Vec<&str> = left_out.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, gone);
+            assert!(left_out.iter().all(|(_, reason)| reason.contains("`x-mcp-header`")), "{left_out:?}");
+        }
     }
 }
 

@@ -50,7 +50,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_question_in_a_call_that_is_made_before_somebody_listens", asks_who_listens),
         trial("trouble::a_list_that_is_none", no_list),
         trial("trouble::a_list_of_which_a_part_is_wrong", half_a_list),
-        trial("trouble::a_list_with_arguments_that_are_wrong_headers", misannotated),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
         trial("trouble::a_server_that_agrees_to_everything", vague),
         trial("trouble::a_server_without_tools", no_tools),
@@ -525,41 +524,6 @@ async fn half_a_list() {
         let names: Vec<&str> = left_out.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["two words", "a", "wrong", "b", "(without a name)"]);
         assert!(left_out.iter().all(|(_, reason)| !reason.is_empty()), "{left_out:?}");
-    }
-}
-
-/// The protocol demands that such a tool is not offered; who misses it is told why.
-async fn misannotated() {
-    let tool = |name: &str, header: &str| {
-        let property = json!({ "type": "string", "x-mcp-header": header });
-        json!({ "name": name, "inputSchema": { "type": "object", "properties": { "city": property } } })
-    };
-    let tools = json!([tool("a", "City"), tool("b", "not a name"), { "name": "c", "inputSchema": {} }, tool("d", "")]);
-    for (is_newest, offered, gone) in
-        [(true, vec!["a", "c"], vec!["b", "d"]), (false, vec!["a", "b", "c", "d"], vec![])]
-    {
-        let tools = tools.clone();
-        let host = scripted(move |method| match method {
-            "server/discover" if is_newest => {
-                Some(json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"],
-                "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" }))
-            }
-            "tools/list" => {
-                Some(json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" }))
-            }
-            _ => None,
-        })
-        .await;
-        let (server, _) = server(http(&host.url));
-        for _ in 0..2 {
-            let listed = server.list().await.expect("a list");
-            let names: Vec<&str> = listed.iter().map(|spec| spec.name.as_str()).collect();
-            assert_eq!(names, offered);
-            let left_out = server.left_out().await;
-            let names: Vec<&str> = left_out.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(names, gone);
-            assert!(left_out.iter().all(|(_, reason)| reason.contains("`x-mcp-header`")), "{left_out:?}");
-        }
     }
 }
 
