@@ -4,6 +4,36 @@
 
 : "${stack:?}" "${account:?}" "${region:?}"
 
+# takes_updates: ends everything where the stack that `look` found takes no update, and says what helps. What runs or sleeps is not
+# to be removed for it.
+takes_updates() {
+    local why="aws cloudformation describe-stack-events --stack-name $stack tells why"
+    local removal="aws cloudformation delete-stack --stack-name $stack removes it, and keeps tables, buckets and what make deploy made of secrets"
+    local all="make destroy STAGE=$STAGE removes ALL of the stage: tables with what sleeps in them, and secrets, without which no address is good"
+    case "${state?}" in
+        *_IN_PROGRESS) fail "the stack $stack changes just now ($state): again, when that is over" ;;
+        UPDATE_ROLLBACK_FAILED)
+            fail "the stack $stack is $state: an update failed, and so did the way back. $why;" \
+                "when that is mended, aws cloudformation continue-update-rollback --stack-name $stack"
+            ;;
+        UPDATE_FAILED)
+            fail "the stack $stack is $state: an update failed that was told not to go back. What was there before runs, and so does what" \
+                "the update had changed by then: aws cloudformation rollback-stack --stack-name $stack goes back, then it can be deployed"
+            ;;
+        IMPORT_ROLLBACK_FAILED)
+            fail "the stack $stack is $state: an import into it failed, and so did the way back. What was there before runs, so do not remove" \
+                "it: $why, and the support of AWS gets it out of that state"
+            ;;
+        ROLLBACK_COMPLETE)
+            fail "the stack $stack is $state: its creation failed, and nothing of it runs. $why. $removal; $all. Then it can be deployed"
+            ;;
+        *_FAILED)
+            fail "the stack $stack is $state, and takes no update. What there is of it may run. $why. $removal, once its bus has no rules of" \
+                "graphs any more (infra/destroy.sh shows how); then it can be deployed, with TABLE_ARN= to go on with what sleeps. $all"
+            ;;
+    esac
+}
+
 # settled: waits for the stack, however long it changes; fails unless it is what it should be then. AWS' own waiters give up
 # after an hour, and a rollout in steps may take longer.
 settled() {

@@ -89,6 +89,8 @@ from=$PWD
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
+# shellcheck source-path=SCRIPTDIR source=changes.sh
+. ./changes.sh
 
 architecture=${ARCHITECTURE:-arm64}
 zips=${ZIPS:?ZIPS must name the folder with the built functions}
@@ -120,19 +122,7 @@ exists=yes
 case "$state" in
     # A change set that was never executed made only the name.
     '' | REVIEW_IN_PROGRESS) exists=no ;;
-    *_IN_PROGRESS) fail "the stack $stack changes just now ($state): again, when that is over" ;;
-    UPDATE_ROLLBACK_FAILED)
-        fail "the stack $stack is $state: an update failed, and so did the way back. aws cloudformation describe-stack-events" \
-            "--stack-name $stack tells why; when that is mended, aws cloudformation continue-update-rollback --stack-name $stack"
-        ;;
-    UPDATE_FAILED)
-        fail "the stack $stack is $state: an update failed that was told not to go back. What was there before runs, and so does what" \
-            "the update had changed by then: aws cloudformation rollback-stack --stack-name $stack goes back, then it can be deployed"
-        ;;
-    ROLLBACK_* | *_FAILED)
-        fail "the stack $stack is $state, and takes no update: aws cloudformation describe-stack-events --stack-name $stack tells why." \
-            "Nothing of it runs. make destroy STAGE=$STAGE removes what is left of it, then it can be deployed"
-        ;;
+    *) takes_updates ;;
 esac
 store=$(standing SecretStore)
 store=${store:-${SECRET_STORE:-parameter-store}}
@@ -159,8 +149,6 @@ earlier_keys=$(tr ',' '\n' <<<"$earlier_keys" | { grep -vxF -e "$key" || true; }
 [ -n "$earlier_keys" ] || [ -z "$(standing EarlierKmsKeyArns)" ] || earlier_keys=-
 # shellcheck source-path=SCRIPTDIR source=secrets.sh
 . ./secrets.sh
-# shellcheck source-path=SCRIPTDIR source=changes.sh
-. ./changes.sh
 
 # The table: that of the stack, or another one.
 other_table=${TABLE_ARN:-$(standing TableArn)}

@@ -136,6 +136,8 @@ case "${1:-}" in
         ;;
     adopt)
         [ $# = 2 ] || usage
+        # Nothing is stopped for an update that is refused.
+        takes_updates
         arn=$(aws dynamodb describe-table --table-name "$2" --query Table.TableArn --output text) ||
             fail "there is no table $2 in account $account, region $region"
         find_functions

@@ -251,6 +251,14 @@ class AnotherTable(Scripts):
         for service, action in (("lambda", "put-function-concurrency"), ("cloudformation", "update-stack")):
             self.assertEqual(account.calls(service, action), [])
 
+    def test_nothing_is_stopped_for_a_stack_that_takes_no_update(self):
+        account = self.copied()
+        for state, helps in (("UPDATE_IN_PROGRESS", "when that is over"), ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback")):
+            account.now(stack=account.read()["stack"] | {"StackStatus": state})
+            before = account.read()
+            self.assertNotIn("IS STOPPED", self.refused(self.adopted(account), helps))
+            self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was stopped or changed")
+
     def test_an_adoption_that_fails_says_that_everything_is_stopped_and_what_starts_it(self):
         account = self.copied()
         account.now(becomes=["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
@@ -323,9 +331,13 @@ class Deployment(Scripts):
         self.goes(account.deploy(ROLLOUT="LambdaCanary10Percent5Minutes"))
 
     def test_a_stack_that_takes_no_update_is_told_with_what_helps(self):
+        removal = "delete-stack --stack-name dormouse-dev removes it, and keeps tables"
         for state, helps in (
-            ("ROLLBACK_COMPLETE", "make destroy STAGE=dev"),
-            ("DELETE_FAILED", "make destroy STAGE=dev"),
+            ("ROLLBACK_COMPLETE", removal),
+            ("CREATE_FAILED", removal),
+            ("ROLLBACK_FAILED", removal),
+            ("DELETE_FAILED", removal),
+            ("IMPORT_ROLLBACK_FAILED", "What was there before runs"),
             ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback"),
             ("UPDATE_FAILED", "rollback-stack"),
             ("UPDATE_IN_PROGRESS", "when that is over"),
@@ -335,7 +347,9 @@ class Deployment(Scripts):
             before = account.read()
             said = self.refused(account.deploy(), helps)
             self.assertIn(state, said)
-            self.assertEqual("make destroy" in said, "make destroy" in helps, "what runs is not to be destroyed")
+            self.assertEqual("removes it" in said, helps == removal, "what runs is not to be removed")
+            self.assertEqual("make destroy" in said, "removes ALL of the stage" in said, "nor what sleeps, unless it is said")
+            self.assertEqual("nothing of it runs" in said, state == "ROLLBACK_COMPLETE")
             self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was written")
 
     def test_a_stack_of_which_there_is_only_a_change_set_is_a_new_one(self):
