@@ -76,3 +76,13 @@ buckets_of_workspaces() {
         [ "${place/None/us-east-1}" != "$region" ] || found_buckets+=("$one")
     done
 }
+
+# tables_of_stage: those that stacks of this stage and restore.sh made in this region, in `found_tables`; fails where nobody tells.
+tables_of_stage() {
+    local one listed
+    found_tables=()
+    listed=$(aws dynamodb list-tables --query TableNames --output text) || return
+    for one in $listed; do
+        [[ ! $one =~ ^$stack-(StateTable(-[A-Z0-9]+)?|restored-[0-9]{8}T[0-9]{6}Z)$ ]] || found_tables+=("$one")
+    done
+}

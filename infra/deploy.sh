@@ -81,8 +81,9 @@
 #   Changing versions:
 #   ROLLOUT        how a new version takes over: AtOnce, or in steps, LambdaCanary10Percent15Minutes, that alarms take
 #                  back. Refused while such an alarm is raised: AtOnce then goes live without steps
-#   TABLE_ARN      another table instead of the stack's own, for a new stack, with time to live, recovery (0.20 dollars a month
-#                  per GB) and protection switched on by each deployment; infra/restore.sh adopt changes the table of one that runs. `-` is a new and empty one again, which NEW_TABLE=yes has to confirm
+#   TABLE_ARN      another table instead of the stack's own, for a new stack, with time to live, recovery (0.20 dollars a month per
+#                  GB) and protection switched on by each deployment; infra/restore.sh adopt changes the table of one that runs.
+#                  `-` is a new and empty one: again, which NEW_TABLE=yes has to confirm, or beside one that an earlier stack left
 set -euo pipefail
 # Files are named as they are seen from where this is called.
 from=$PWD
@@ -151,6 +152,14 @@ earlier_keys=$(tr ',' '\n' <<<"$earlier_keys" | { grep -vxF -e "$key" || true; }
 . ./secrets.sh
 
 # The table: that of the stack, or another one.
+[[ ${TABLE_ARN:--} = - || $TABLE_ARN =~ ^arn:[a-z-]+:dynamodb:$region:$account:table/[A-Za-z0-9_.-]+$ ]] ||
+    fail "TABLE_ARN names a table of this account and region, arn:$partition:dynamodb:$region:$account:table/NAME, and not $TABLE_ARN"
+if [ "$exists" = no ] && [ -z "${TABLE_ARN:-}" ]; then
+    tables_of_stage || fail "nobody tells whether there is a table of an earlier time (dynamodb:ListTables): TABLE_ARN= names it," \
+        "TABLE_ARN=- makes a new one"
+    [ "${#found_tables[@]}" -eq 0 ] || fail "there are tables of this stage of an earlier time: ${found_tables[*]}. Nothing that sleeps there" \
+        "is in a new one: TABLE_ARN=arn:$partition:dynamodb:$region:$account:table/${found_tables[0]} goes on with it, TABLE_ARN=- makes a new one"
+fi
 other_table=${TABLE_ARN:-$(standing TableArn)}
 [ "$other_table" != - ] || other_table=''
 rollout=${ROLLOUT:-$(standing Rollout)}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Removes everything that deploy.sh, restore.sh and the functions made for STAGE: the stack, the rules that graphs made, the tables
 # with everything that sleeps, the buckets of workspaces, the secrets, the built functions. A table or bucket that was there before,
-# which TABLE_ARN or WORKSPACES_BUCKET named, stays. Asks first; YES=1 answers. Where it ended early the same call goes on, also
+# which TABLE_ARN or WORKSPACES_BUCKET named, stays, unless its name says that an earlier stack of STAGE made it. Asks first; YES=1 answers. Where it ended early the same call goes on, also
 # when the stack is gone: what is left is found by its name.
 #
 #   ARTIFACT_BUCKET, SECRET_STORE   as for deploy.sh; needed where the stack is gone, which knew them
@@ -40,12 +40,7 @@ list_rules() {
     fi
 }
 list_rules
-listed=$(aws dynamodb list-tables --query TableNames --output text) || unknown "which tables there are (dynamodb:ListTables)"
-tables=()
-for table in $listed; do
-    # The stack names tables so, and restore.sh.
-    [[ ! $table =~ ^$stack-(StateTable(-[A-Z0-9]+)?|restored-[0-9]{8}T[0-9]{6}Z)$ ]] || tables+=("$table")
-done
+tables_of_stage || unknown "which tables there are (dynamodb:ListTables)"
 buckets_of_workspaces || unknown "which buckets of workspaces there are"
 for bundles in ${found_buckets[@]+"${found_buckets[@]}"}; do
     aws s3api list-object-versions --bucket "$bundles" --expected-bucket-owner "$account" --max-items 1 >/dev/null ||
@@ -62,13 +57,13 @@ if has_bucket "$bucket"; then
         --query 'Contents[].Key' --output text) || unknown "what is in $bucket (s3:ListBucket)"
     zips=${zips/#None*/}
 fi
-[ -n "$state$zips" ] || [ "${#tables[@]}${#found_buckets[@]}" != 00 ] ||
+[ -n "$state$zips" ] || [ "${#found_tables[@]}${#found_buckets[@]}" != 00 ] ||
     fail "there is no stack $stack in account $account, region $region, and nothing that it left"
 
 if [ "${YES:-}" != 1 ]; then
     [ -t 0 ] || fail "nobody is here to confirm; YES=1 confirms"
     say "This removes what there is of $stack in account $account, region $region: ${state:+the stack; }its secrets; its functions;" \
-        "tables with all that sleeps in them: ${tables[*]-}; buckets: ${found_buckets[*]-}"
+        "tables with all that sleeps in them: ${found_tables[*]-}; buckets: ${found_buckets[*]-}"
     read -r -p "Type the stage to go on: " typed
     [ "$typed" = "$STAGE" ] || fail "nothing was removed"
 fi
@@ -97,7 +92,7 @@ if [ -n "$state" ]; then
         fail "the stack could not be removed: aws cloudformation describe-stack-events --stack-name $stack tells why"
 fi
 # The stack keeps its table, so that no mistake in a template can lose what sleeps.
-for table in ${tables[@]+"${tables[@]}"}; do
+for table in ${found_tables[@]+"${found_tables[@]}"}; do
     say "removing the table $table"
     aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled >/dev/null
     aws dynamodb wait table-exists --table-name "$table"
@@ -132,7 +127,7 @@ if [[ $bucket = dormouse-artifacts-* ]] && has_bucket "$bucket"; then
         say "the bucket $bucket stays: other stages use it"
 fi
 for other in "$(told output TableName)" "$(told output WorkspaceBucket)"; do
-    [ -z "$other" ] || [[ " ${tables[*]-} ${found_buckets[*]-} " = *" $other "* ]] ||
+    [ -z "$other" ] || [[ " ${found_tables[*]-} ${found_buckets[*]-} " = *" $other "* ]] ||
         say "$other stays: it was there before the stack used it"
 done
 say "nothing else of $stack is left"

@@ -294,6 +294,30 @@ class AnotherTable(Scripts):
         self.goes(account.deploy(TABLE_ARN="-"))
 
 
+    def test_a_stack_that_is_made_anew_is_not_given_an_empty_table_unasked(self):
+        account = self.account()
+        sleepers = {"Table": {"GlobalSecondaryIndexes": [{"IndexName": "claims"}]}}
+        account.now(tables={"dormouse-dev-StateTable-1A": sleepers, "dormouse-development-StateTable-1A": sleepers})
+        arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/dormouse-dev-StateTable-1A"
+        self.assertIn(arn.replace("aws:", "aws-us-gov:"), self.refused(account.deploy(), "tables of this stage of an earlier time"))
+        account.now(fails=["dynamodb list-tables"])
+        self.refused(account.deploy(), "TABLE_ARN=- makes a new one")
+        self.assertEqual((account.read()["stack"], account.secrets, account.read()["buckets"]), (None, {}, {}))
+        account.now(fails=[])
+        self.goes(account.deploy(TABLE_ARN=arn))
+        self.assertEqual((account.parameters["TableArn"], "ttl" in account.read()["tables"]["dormouse-dev-StateTable-1A"]), (arn, True))
+        account.now(stack=None)
+        self.goes(account.deploy(TABLE_ARN="-"))
+        self.assertEqual(account.parameters["TableArn"], "")
+
+    def test_a_table_of_another_place_is_refused(self):
+        account = self.copied()
+        before = account.read()
+        for wrong in (COPY.replace("eu-central-1", "us-east-1"), COPY.replace("123456789012", "999999999999"), "copy", f"{COPY}/index/claims"):
+            self.refused(account.deploy(TABLE_ARN=wrong), f"and not {wrong}")
+        self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was written")
+
+
 class Deployment(Scripts):
     def test_a_stack_that_cannot_be_looked_at_is_not_taken_for_none(self):
         account = self.deployed(SecretStore="secrets-manager", SignalConcurrency="300")
