@@ -56,17 +56,19 @@ running() {
 }
 
 start() {
-    local most
+    local most left=()
     say "starting the functions of $stack"
     for function in "${functions[@]}"; do
         most=$(standing "${function}Concurrency")
         if [ "${most:-0}" = 0 ]; then
-            aws lambda delete-function-concurrency --function-name "$(function_name "$function")"
+            aws lambda delete-function-concurrency --function-name "$(function_name "$function")" || left+=("$(function_name "$function")")
         else
             aws lambda put-function-concurrency --function-name "$(function_name "$function")" \
-                --reserved-concurrent-executions "$most" >/dev/null
+                --reserved-concurrent-executions "$most" >/dev/null || left+=("$(function_name "$function")")
         fi
     done
+    [ "${#left[@]}" -eq 0 ] || fail "${left[*]}: still STOPPED, for the reason above. The others run. When it is mended (a reservation that" \
+        "somebody else has in the account by now, say), STAGE=$STAGE infra/restore.sh start goes on"
 }
 
 restore() {
@@ -154,8 +156,8 @@ case "${1:-}" in
             say "waiting $rest seconds for turns that ran when the functions were stopped"
             sleep "$rest"
         fi
-        start
         stopped=no
+        start
         say "adopted. The table before is $table: nothing uses it, and make destroy removes it with the rest"
         not_set "$2" "$(standing KmsKeyArn)"
         [ "${capacity:-0}" = 0 ] ||

@@ -259,6 +259,17 @@ class AnotherTable(Scripts):
             self.assertNotIn("IS STOPPED", self.refused(self.adopted(account), helps))
             self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, "nothing was stopped or changed")
 
+    def test_a_function_that_does_not_start_again_keeps_no_other(self):
+        account = self.copied(SweepConcurrency="2")
+        account.now(fails=["lambda put-function-concurrency dormouse-dev-sweep 2"])
+        said = self.refused(self.adopted(account), "dormouse-dev-sweep: still STOPPED")
+        self.assertNotIn("EVERY FUNCTION", said)
+        self.assertEqual(account.read()["concurrency"], {"dormouse-dev-sweep": 0})
+        self.refused(account.run("restore.sh", "start"), "restore.sh start goes on")
+        account.now(fails=[])
+        self.goes(account.run("restore.sh", "start"))
+        self.assertEqual(account.read()["concurrency"], {"dormouse-dev-sweep": 2})
+
     def test_an_adoption_that_fails_says_that_everything_is_stopped_and_what_starts_it(self):
         account = self.copied()
         account.now(becomes=["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
