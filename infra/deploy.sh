@@ -243,20 +243,24 @@ keep() {
     local name value=$4
     name=$(secret_name "$1")
     [ -z "$value" ] || [ "${#value}" -ge "$3" ] || fail "the secret $name needs at least $3 bytes"
-    if has_secret "$1"; then return; fi
-    if [ -z "$value" ] && [ "$exists" = no ]; then
-        say "making the secret $name"
-        value=$(made_up)
-    elif [ -z "$value" ]; then
-        value=$(aws lambda get-function-configuration --function-name "$stack-signal" \
-            --query "Environment.Variables.$2" --output text)
-        [ "$value" != None ] || fail "the secret $name is gone, and addresses and senders depend on what it held:" \
-            "give it again, or another one and do without them (${2#DORMOUSE_}=...)"
-        say "taking over the secret $name from the environment of $stack-signal"
+    if ! has_secret "$1"; then
+        if [ -z "$value" ] && [ "$exists" = no ]; then
+            say "making the secret $name"
+            value=$(made_up)
+        elif [ -z "$value" ]; then
+            value=$(aws lambda get-function-configuration --function-name "$stack-signal" \
+                --query "Environment.Variables.$2" --output text)
+            [ "$value" != None ] || fail "the secret $name is gone, and addresses and senders depend on what it held:" \
+                "give it again, or another one and do without them (${2#DORMOUSE_}=...)"
+            say "taking over the secret $name from the environment of $stack-signal"
+        fi
+        put_secret "$1" "$value"
     fi
-    put_secret "$1" "$value"
-    # A reference of Parameter Store has to lead somewhere.
-    [ "$store" != secrets-manager ] || put_secret "$1-second" "$value"
+    # A reference of Parameter Store has to lead somewhere, also where a deployment ended in between.
+    if [ "$store" = secrets-manager ] && ! has_secret "$1-second"; then
+        value=$(secret_value "$1")
+        put_secret "$1-second" "$value"
+    fi
 }
 
 # next SECRET GIVEN: the one that shall count from now on; nothing where the one that stands stays. There is room for one that

@@ -168,6 +168,13 @@ class Rotation(Scripts):
             self.refused(account.deploy(ROTATE="callback-secret"), f"/dormouse/dev/{unread} could not be read")
             self.assertEqual(account.secrets, before)
 
+    def test_a_deployment_that_ended_between_two_secrets_is_gone_on_with(self):
+        account = self.deployed(SecretStore="secrets-manager")
+        account.now(secrets={f"dormouse/dev/{name}": f"{name}, which nobody would guess" for name in ("callback-secret", "signal-key")})
+        before = account.secrets
+        self.goes(account.deploy())
+        self.assertEqual(account.secrets, before | {f"{name}-second": value for name, value in before.items()})
+
     def test_secrets_of_secrets_manager_are_made_where_there_are_none_and_kept_where_that_cannot_be_told(self):
         account = self.account()
         account.now(fails=["secretsmanager get-secret-value"])
