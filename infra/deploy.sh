@@ -475,7 +475,7 @@ if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ]; then
         "the next one there, with the keys before, and put that back"
 fi
 if [ -n "$channels" ]; then
-    put_secret notifications "$(tr '\n\t' '  ' <"$channels")"
+    put_secret notifications "$(tr '\r\n\t' '   ' <"$channels")"
 fi
 if [ "${NOTIFICATIONS:-$(standing Notifications)}" = enabled ] && ! has_secret notifications; then
     fail "there is no secret $(secret_name notifications): NOTIFICATIONS_FILE=channels.json makes it (guide: Notifications)"

@@ -585,7 +585,7 @@ class Deployment(Scripts):
 
     def test_files_are_named_as_they_are_seen_by_who_deploys(self):
         account = self.deployed()
-        (account.folder / "channels.json").write_text('{"ops": {"slack": "https://hooks.example.com/x"}}')
+        (account.folder / "channels.json").write_bytes(b'{"ops":\r\n\t{"slack": "https://hooks.example.com/x"}}\r\n')
         self.goes(account.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE="channels.json", ZIPS="."))
         self.assertIn("hooks.example.com", account.secrets["/dormouse/dev/notifications"])
 
