@@ -107,6 +107,9 @@ is_json() {
     ! python3 -c '' 2>/dev/null || python3 -c 'import json, sys
 sys.exit(not isinstance(json.load(sys.stdin), {"array": list, "object": dict}[sys.argv[1]]))' "$1" 2>/dev/null
 }
+origin='(https?|HTTPS?)://[][A-Za-z0-9._:-]+|[*]'
+[[ ${ALLOWED_ORIGINS:--} = - || $ALLOWED_ORIGINS =~ ^\ *($origin)\ *(,\ *($origin)\ *)*$ ]] ||
+    fail "ALLOWED_ORIGINS names origins like https://app.example.com, without a path or a slash at their ends, separated by commas"
 [[ ${ISSUERS:--} = - ]] || is_json array <<<"$ISSUERS" || fail "ISSUERS is no JSON array of issuers (guide: Who may ask)"
 channels=${NOTIFICATIONS_FILE:-}
 [[ ${channels:-/} = /* ]] || channels=$from/$channels

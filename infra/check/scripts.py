@@ -596,21 +596,23 @@ class Deployment(Scripts):
         account.now(calls=[])
         before = account.read()
         for given, because in (
+            ({"ALLOWED_ORIGINS": "https://app.example.com/"}, "ALLOWED_ORIGINS names origins"),
+            ({"ALLOWED_ORIGINS": "https://a.example.com,,*"}, "ALLOWED_ORIGINS names origins"),
             ({"ISSUERS": '[{"name": "login",}]'}, "ISSUERS is no JSON array"),
             ({"ISSUERS": '{"name": "login"}'}, "ISSUERS is no JSON array"),
             ({"NOTIFICATIONS_FILE": "broken.json"}, "holds no JSON object of channels"),
             ({"NOTIFICATIONS_FILE": "list.json"}, "holds no JSON object of channels"),
             ({"NOTIFICATIONS_FILE": "nowhere.json"}, "there is no file"),
             ({"PROTECTED": "true"}, "PROTECTED is yes or no"),
-            ({"ALLOWED_ORIGINS": "https://app.example.com," * 134}, "more than 3,200 bytes together"),
+            ({"ALLOWED_ORIGINS": "https://app.example.com," * 134 + "*"}, "more than 3,200 bytes together"),
         ):
             self.refused(account.deploy(NOTIFICATIONS="enabled", **given), because)
         self.assertEqual(account.read() | {"calls": []}, before, "nothing was written")
         self.goes(account.deploy(ISSUERS='[\r\n\t{"name":\n"login"}]', PROTECTED=""))
         self.assertEqual(account.parameters["Issuers"], '[{"name":"login"}]')
         self.goes(account.deploy(ISSUERS="[\n" + '\t{"name": "login"},\n' * 149 + '{"name": "login"}]'))
-        self.goes(account.deploy(ISSUERS="-"))
-        self.assertEqual(account.parameters["Issuers"], "")
+        self.goes(account.deploy(ISSUERS="-", ALLOWED_ORIGINS=" HTTPS://App.Example.com , http://[::1]:3000,*"))
+        self.assertEqual((account.parameters["Issuers"], account.parameters["AllowedOrigins"]), ("", " HTTPS://App.Example.com , http://[::1]:3000,*"))
 
     def test_models_are_of_the_partition_of_the_account(self):
         account = self.deployed()

@@ -64,7 +64,7 @@ class Parameters(unittest.TestCase):
 
     def test_what_no_function_could_read_is_refused(self):
         """A function that cannot read its environment does not start, and CloudFormation does not notice."""
-        origins = ["", "*", "https://app.example.com", "https://app.example.com, http://localhost:3000", "http://[::1]:3000,*"]
+        origins = ["", "*", "https://app.example.com", "https://app.example.com, http://localhost:3000", "http://[::1]:3000,*", "HTTPS://APP.EXAMPLE.COM"]
         no_origins = ["https://app.example.com/", "app.example.com", "https://a,", "https://a,,https://b", "https://a https://b", "null"]
         issuers = ["", "[]", '[{"name": "login"}]', '\n[\n{"name": "login"}\n]\n']
         no_issuers = ['{"name": "login"}', "login", '[{"name": "login"}']

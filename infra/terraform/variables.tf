@@ -122,7 +122,7 @@ variable "allowed_origins" {
   default     = null
 
   validation {
-    condition     = var.allowed_origins == null ? true : can(regex("^(( *(https?://[A-Za-z0-9._:\\[\\]-]+|\\*) *(, *(https?://[A-Za-z0-9._:\\[\\]-]+|\\*) *)*)?)$", var.allowed_origins))
+    condition     = var.allowed_origins == null ? true : can(regex("^(( *((https?|HTTPS?)://[A-Za-z0-9._:\\[\\]-]+|\\*) *(, *((https?|HTTPS?)://[A-Za-z0-9._:\\[\\]-]+|\\*) *)*)?)$", var.allowed_origins))
     error_message = "It has to be origins like https://app.example.com, without a path or a slash at their ends, separated by commas."
   }
 }
