@@ -40,7 +40,7 @@ pub enum TriggerError {
 }
 
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\",\"shape\",\"source\",\"detail_type\"}} of a rule or an event of source `dormouse` and \
-    detail-type `Dormouse SignalEvent` with detail {\"signal_id\",\"payload\"}";
+    detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
 const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
     {\"dormouse_sweep\":\"due\"|\"everything\"} or an event of source `dormouse` and detail-type `Dormouse Work` with \
     detail {\"invocation_id\",\"generation\"?,\"due_at\"?,\"swept\"?}";

@@ -117,6 +117,7 @@ fn what_is_not_understood_says_what_was_expected() {
     for event in foreign().chain(signals) {
         let error = signal(event.clone()).expect_err("unreadable").to_string();
         assert!(error.contains("expected {\"dormouse_signal\""), "{event}: {error}");
+        assert!(error.contains(&format!("detail-type `{SIGNAL}`")), "{event}: {error}");
     }
     let due = json!({ "invocation_id": "i", "generation": 1 });
     let wakeups = [
@@ -130,6 +131,7 @@ fn what_is_not_understood_says_what_was_expected() {
     for event in foreign().chain(wakeups) {
         let error = wakeup(event.clone()).expect_err("unreadable").to_string();
         assert!(error.contains("expected {\"dormouse_wakeup\""), "{event}: {error}");
+        assert!(error.contains(&format!("detail-type `{WORK}`")), "{event}: {error}");
     }
 }
 
