@@ -35,15 +35,18 @@ takes_updates() {
 }
 
 # settled: waits for the stack, however long it changes; fails unless it is what it should be then. AWS' own waiters give up
-# after an hour, and a rollout in steps may take longer.
+# after an hour, and a rollout in steps may take longer. A look that gets no answer is made again, some times in a row.
 settled() {
-    local status
-    while status=$(aws cloudformation describe-stacks --stack-name "$stack" --output text --query 'Stacks[0].StackStatus'); do
+    local status patience=6
+    while [ "$patience" -gt 0 ]; do
+        status=$(aws cloudformation describe-stacks --stack-name "$stack" --output text --query 'Stacks[0].StackStatus') || status=''
         case "$status" in
-            *_IN_PROGRESS) sleep "${LOOK_EVERY:-10}" ;;
+            '') patience=$((patience - 1)) ;;
+            *_IN_PROGRESS) patience=6 ;;
             CREATE_COMPLETE | UPDATE_COMPLETE) return ;;
             *) say "the stack $stack is $status" && return 1 ;;
         esac
+        sleep "${LOOK_EVERY:-10}"
     done
     return 1
 }

@@ -196,7 +196,11 @@ if command == "cloudformation describe-stacks":
     if stack["StackStatus"] in ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS"):
         outputs = []
     if account.get("updated") and account["becomes"]:
-        stack["StackStatus"] = account["becomes"].pop(0)
+        state = account["becomes"].pop(0)
+        # A state of nothing: this look is not answered.
+        if state is None:
+            end(failure=f"An error occurred (Throttling) when calling {command}: Rate exceeded")
+        stack["StackStatus"] = state
     known = {"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}
     known["Tags"] = [{"Key": name, "Value": value} for name, value in stack.get("Tags", {}).items()]
     end({"Stacks": [known]})

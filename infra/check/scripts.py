@@ -277,6 +277,13 @@ class AnotherTable(Scripts):
         self.goes(account.run("restore.sh", "start"))
         self.assertEqual(account.read()["concurrency"], {"dormouse-dev-sweep": 2})
 
+    def test_a_look_that_is_not_answered_ends_no_adoption_and_six_in_a_row_do(self):
+        account = self.copied()
+        account.now(becomes=["UPDATE_IN_PROGRESS", *[None] * 5, "UPDATE_IN_PROGRESS", *[None] * 5, "UPDATE_COMPLETE"])
+        self.goes(self.adopted(account))
+        account.now(becomes=["UPDATE_IN_PROGRESS", *[None] * 6], updated=False)
+        self.refused(self.adopted(account), "EVERY FUNCTION OF dormouse-dev IS STOPPED")
+
     def test_an_adoption_that_fails_says_that_everything_is_stopped_and_what_starts_it(self):
         account = self.copied()
         account.now(becomes=["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
