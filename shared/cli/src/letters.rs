@@ -28,8 +28,8 @@ const SHORTEST: usize = 4;
 #[command(
     after_help = "Examples:\n  dormouse letters --stack dormouse-dev\n  dormouse letters --stack dormouse-dev --redrive 3f2a91c0\n  \
     dormouse letters --stack dormouse-dev --redrive --all\n\n\
-    --redrive --all leaves out sweeps, which later ones have made up for, and what no function understands, which would \
-    fail as it did: such a letter is handed back by its id, or with --also-useless.\n\
+    --redrive --all leaves out sweeps, which later ones have made up for, what no function understands, which would \
+    fail as it did, and what has no way back. The first two are handed back by their ids, or with --also-useless.\n\
     JSON: {\"letters\": [{\"id\", \"queue\", \"function\", \"about\", \"error\", \"reason\", \"attempts\", \"put_aside_at\", \
     \"looks\", \"age_seconds\", \"advice\", \"event\"}], \"more\"}; with --redrive or --drop {\"redriven\" or \"dropped\": [id], \
     \"left\": [{\"id\", \"why\"}]}, with --all also \"left_out\": [{\"id\", \"why\"}] and \"more\"\n\

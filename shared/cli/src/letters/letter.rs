@@ -149,9 +149,10 @@ impl DeadLetter {
         places.into_iter().find_map(Value::as_str)
     }
 
-    /// True if nothing comes of handing it back: it would be done in vain, or fail as it did.
+    /// True if nothing comes of handing it back: it would be done in vain, or fail as it did, or there is no way back.
     pub(crate) fn is_useless(&self) -> bool {
-        is_sweep(&self.event) || (self.queue == Queue::Failed && self.error == "unreadable_event")
+        let is_unreadable = self.queue == Queue::Failed && self.error == "unreadable_event";
+        self.way == Way::Nowhere || is_sweep(&self.event) || is_unreadable
     }
 
     /// Remedy, in a sentence.

@@ -120,21 +120,23 @@ async fn all_letters_go_back_where_they_were_on_their_way_to() {
 #[tokio::test]
 async fn what_nothing_comes_of_goes_back_only_where_it_is_asked_for() {
     let post = full();
-    told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
     let found = collect(&post).await.expect("letters");
     let shown = redrive_all(&post, &found, false).await.into_json("redriven");
+    assert_eq!(shown["left"], json!([]), "{shown}");
     let left_out = shown["left_out"].as_array().expect("letters");
-    let [unreadable, sweep] = left_out.as_slice() else { panic!("{shown}") };
+    let [unreadable, homeless, sweep] = left_out.as_slice() else { panic!("{shown}") };
     assert_eq!((&unreadable["id"], &sweep["id"]), (&json!("aaaa-2"), &json!("eeee-1")), "{shown}");
+    assert_eq!(homeless["id"], "dddd-1", "{shown}");
+    assert!(homeless["why"].to_string().contains("by its content"), "{shown}");
     assert!(unreadable["why"].to_string().contains("send it anew"), "{shown}");
     assert!(sweep["why"].to_string().contains("later sweeps did"), "{shown}");
     release(&post, &found.letters).await.expect("they are shown again");
     let all = LettersAction::RedriveAll { also_useless: false };
     told(all, &post).await.expect("what is left out is no failure");
-    assert_eq!(post.seen(), ["aaaa-2", "eeee-1"]);
+    assert_eq!(post.seen(), ["aaaa-2", "dddd-1", "eeee-1"]);
     assert_eq!(post.calls.lock().expect("a lock").len(), 2);
     told(LettersAction::Redrive("eeee-1".to_owned()), &post).await.expect("it is named");
-    assert_eq!(post.seen(), ["aaaa-2"]);
+    assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
     let sweep = (Taker::Sweep, json!({ "dormouse_sweep": "everything" }));
     assert!(post.calls.lock().expect("a lock").contains(&sweep));
 }
