@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by deploy.sh and restore.sh: how a stack is waited for, and what a table needs that a stack did not make. Needs
-# account.sh.
+# Sourced by deploy.sh and restore.sh: whether a stack takes an update, how it is waited for, and what a table needs that a stack
+# did not make. Needs account.sh.
 
 : "${stack:?}" "${account:?}" "${region:?}"
 
