@@ -175,7 +175,7 @@ impl Listener {
         match response {
             Ok(response) if FetchClient::is_stream(&response) => {
                 hearing.send_replace(Hearing::Open(turn));
-                Some((turn, self.client.events(response)))
+                Some((turn, self.client.events(response, None)))
             }
             Ok(response) if response.status == 409 => {
                 drop(response);
