@@ -23,9 +23,11 @@ use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusa
 /// `sign` authenticates each request for the service `bedrock`; a key of the setup is sent as a bearer instead, and
 /// then nothing is signed. `seed` and the penalties are refused, since Converse has none; extras become
 /// `additionalModelRequestFields`. A schema becomes the one tool that must be called, or an instruction where the
-/// caller brings tools. Images are inline or at `s3://`.
-pub fn bedrock(setup: ProviderSetup, region: &str, sign: Arc<dyn Sign>) -> Provider {
+/// caller brings tools, whatever [`Capabilities::structured_output`] says. Images are inline or at `s3://`.
+pub fn bedrock(mut setup: ProviderSetup, region: &str, sign: Arc<dyn Sign>) -> Provider {
     let has_key = setup.key.is_some();
+    // Converse has no field for a schema: it would be left out.
+    setup.capabilities = setup.capabilities.map(|set| Capabilities { structured_output: false, ..set });
     let wire = Bedrock { region: region.to_owned(), is_elsewhere: setup.base_url.is_some() };
     let provider = Provider::new(wire, setup);
     if has_key { provider } else { provider.signed(sign) }

@@ -6,11 +6,11 @@ use dormouse_ports::FetchLimits;
 use dormouse_ports::model::{
     Block, CompletionRequest, FinishReason, Message, ModelErrorCategory as Category, ModelProvider, ToolChoice,
 };
-use dormouse_providers::{Provider, ProviderSetup, bedrock};
+use dormouse_providers::{Capabilities, Provider, ProviderSetup, bedrock};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
-use crate::stage::{Signer, Stage, hello, structured, sum};
+use crate::stage::{Signer, Stage, hello, structured, sum, value_schema};
 
 /// A model that is signed for.
 fn signed(setup: ProviderSetup) -> Provider {
@@ -114,6 +114,17 @@ async fn output_is_constrained_through_a_tool() {
     let response = stage.ask(&signed(keyless(&stage)), &structured()).await.expect("an answer");
     assert_eq!((response.parsed, response.finish_reason), (Some(json!({ "value": 42 })), FinishReason::Stop));
     assert_eq!(stage.sent()["toolConfig"]["toolChoice"], json!({ "tool": { "name": "structured_output" } }));
+}
+
+#[tokio::test]
+async fn a_schema_is_never_left_out_whatever_the_capabilities_say() {
+    let call = json!({ "toolUse": { "toolUseId": "t-1", "name": "structured_output", "input": { "value": 42 } } });
+    let stage = Stage::json(answer(json!([call]), "tool_use"));
+    let provider = signed(keyless(&stage).capabilities(Capabilities::ALL));
+    assert!(!provider.capabilities().structured_output && provider.capabilities().streaming);
+    let response = stage.ask(&provider, &structured()).await.expect("an answer");
+    assert_eq!(response.parsed, Some(json!({ "value": 42 })));
+    assert_eq!(stage.sent()["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"]["json"], value_schema());
 }
 
 #[tokio::test]
