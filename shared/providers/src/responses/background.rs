@@ -1,10 +1,10 @@
 use dormouse_ports::Method;
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundStatus, CompletionRequest, Message, ModelError, ModelErrorCategory, StartedJob,
+    BackgroundJob, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, StartedJob,
 };
 use serde_json::Value;
 
-use super::{request, response};
+use super::{has_lost_reasoning, request, response, without_reasoning};
 use crate::Provider;
 use crate::attempt::{refused, whole_body};
 use crate::canonical::canonical;
@@ -48,23 +48,6 @@ async fn hand_over(provider: &Provider, sent: &CompletionRequest, key: &str) -> 
     let body = canonical(request::encode(&provider.setup.model, sent, true)?);
     let outbound = provider.quick_request(Method::Post, "/responses").await?.header("idempotency-key", key);
     ask(provider, outbound.json(body.to_string().into_bytes()), has_images(sent)).await
-}
-
-/// True if the provider refused a request since it does not know the reasoning in it any more: what it keeps it keeps for a month,
-/// and knows only with a key of the same project. With that the conversation would never go on.
-fn has_lost_reasoning(error: &ModelError) -> bool {
-    let words = error.raw.as_deref().and_then(|body| body.pointer("/error/message")).and_then(Value::as_str);
-    let names_one = |words: &str| words.split([' ', '\'', '"', '`']).any(|word| word.starts_with("rs_"));
-    matches!(error.status, Some(400 | 404)) && words.is_some_and(names_one)
-}
-
-fn without_reasoning(mut sent: CompletionRequest) -> CompletionRequest {
-    for message in &mut sent.messages {
-        if let Message::Assistant(message) = message {
-            message.origin = None;
-        }
-    }
-    sent
 }
 
 /// Asks how `job` stands.

@@ -226,6 +226,33 @@ async fn a_job_whose_reasoning_the_provider_has_forgotten_is_begun_without_it() 
 }
 
 #[tokio::test]
+async fn a_conversation_whose_reasoning_the_provider_has_forgotten_goes_on_without_it() {
+    for (status, code, words) in [
+        (404, Value::Null, "Item with id 'rs_1' not found."),
+        (400, json!("invalid_encrypted_content"), "The encrypted content could not be verified."),
+    ] {
+        let stage = Stage::json(response("completed", json!([reasoning(), says("I will add."), call()])));
+        let provider = responses(stage.setup());
+        let mut request = sum();
+        let answer = stage.ask(&provider, &request).await.expect("a call");
+        request.messages.extend([Message::Assistant(answer.message), Message::tool("t-1", "3")]);
+        let told = json!({ "error": { "message": words, "code": code } });
+        stage.fetch.answer(ScriptedAnswer::json(status, &told));
+        stage.fetch.answer(ScriptedAnswer::json(200, &response("completed", json!([says("3")]))));
+        let last = stage.ask(&provider, &request).await.expect("an answer");
+        assert_eq!(last.message.content, Content::from("3"), "{words}");
+        let sent = stage.fetch.bodies();
+        let inputs = [&sent[1]["input"], &sent[2]["input"]].map(|items| items.as_array().cloned().unwrap_or_default());
+        assert!(inputs[0].contains(&reasoning()) && !inputs[1].contains(&reasoning()), "{inputs:?}");
+        assert!(inputs[1].contains(&call()), "{inputs:?}");
+
+        stage.fetch.answer(ScriptedAnswer::json(status, &json!({ "error": { "message": "not found" } })));
+        stage.ask(&provider, &request).await.expect_err("refused");
+        assert_eq!(stage.fetch.requests().len(), 4, "what is refused for another reason is not sent again");
+    }
+}
+
+#[tokio::test]
 async fn a_job_that_has_ended_when_it_is_handed_over_is_not_asked_for() {
     let mut failed = response("failed", json!([]));
     failed["error"] = json!({ "code": "server_error", "message": "with hush-key-1" });
