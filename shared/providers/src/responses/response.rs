@@ -37,11 +37,15 @@ fn text(part: &Value) -> Option<Block> {
     (!text.is_empty()).then(|| Block::text(text))
 }
 
-/// The summary as text, and the whole item to be given back.
+/// The summary as text, or else the reasoning itself, which servers of open models show; and the whole item to be given back.
 fn reasoning(item: &Value) -> Block {
-    let summary = item.get("summary").and_then(Value::as_array).into_iter().flatten();
-    let parts: Vec<_> = summary.filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
-    let text = parts.join("\n\n");
+    let text_in = |name: &str| {
+        let parts = item.get(name).and_then(Value::as_array).into_iter().flatten();
+        let texts: Vec<_> = parts.filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
+        texts.join("\n\n")
+    };
+    let summary = text_in("summary");
+    let text = if summary.is_empty() { text_in("content") } else { summary };
     let kept = canonical(item.clone()).to_string();
     if text.is_empty() {
         Block::RedactedThinking { data: kept }

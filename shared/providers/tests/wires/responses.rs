@@ -161,6 +161,30 @@ async fn a_stream_is_heard_and_ends_with_the_whole() {
 }
 
 #[tokio::test]
+async fn reasoning_that_a_server_shows_itself_is_in_the_answer_as_it_is_heard() {
+    let shown = json!([{ "type": "reasoning_text", "text": "add them" }]);
+    let thought = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "content": shown });
+    let whole = response("completed", json!([thought, says("3")]));
+    let events = [
+        json!({ "type": "response.reasoning_text.delta", "delta": "add them" }),
+        json!({ "type": "response.output_text.delta", "delta": "3" }),
+        json!({ "type": "response.completed", "response": whole }),
+    ];
+    let stage = Stage::answering(ScriptedAnswer::events(&events));
+    let provider = responses(stage.setup());
+    let mut request = CompletionRequest { stream: true, ..hello() };
+    let answer = stage.ask(&provider, &request).await.expect("an answer");
+    assert_eq!(stage.heard(), ["(add them)", "3"]);
+    let first = answer.message.content.blocks().and_then(|blocks| blocks.first()).cloned();
+    assert!(matches!(first, Some(Block::Thinking { text, .. }) if text == "add them"), "{answer:?}");
+
+    request.messages.extend([Message::Assistant(answer.message), Message::user("And 4?")]);
+    stage.fetch.answer(ScriptedAnswer::events(&events));
+    stage.ask(&provider, &request).await.expect("an answer");
+    assert_eq!(stage.fetch.bodies()[1]["input"][1], thought, "it goes back whole");
+}
+
+#[tokio::test]
 async fn a_job_is_begun_asked_for_and_ended() {
     let stage = Stage::json(response("queued", json!([])));
     let provider = responses(stage.setup());
