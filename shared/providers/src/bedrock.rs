@@ -33,6 +33,27 @@ pub fn bedrock(mut setup: ProviderSetup, region: &str, sign: Arc<dyn Sign>) -> P
     if has_key { provider } else { provider.signed(sign) }
 }
 
+/// Collections in which what an ARN names is described, where that is no foundation model, by a part of the ARN.
+const COLLECTIONS: [(&str, &str); 6] = [
+    ("inference-profile/", "inference-profiles"),
+    ("provisioned-model/", "provisioned-model-throughput"),
+    ("imported-model/", "imported-models"),
+    ("custom-model-deployment/", "model-customization/custom-model-deployments"),
+    ("prompt-router/", "prompt-routers"),
+    (":endpoint/", "marketplace-model/endpoints"),
+];
+
+/// The collection in which `model` is described. Ids of profiles begin with where, `eu.anthropic.…`, those of models with a
+/// vendor, and no vendor has two letters.
+fn collection_of(model: &str) -> &'static str {
+    let area = model.split_once('.').map_or("", |(area, _)| area);
+    if area.len() == 2 || matches!(area, "apac" | "global" | "us-gov") {
+        return "inference-profiles";
+    }
+    let found = COLLECTIONS.iter().find(|(part, _)| model.contains(*part));
+    found.map_or("foundation-models", |(_, collection)| collection)
+}
+
 /// Name of the wire, and origin of its reasoning.
 const SYSTEM: &str = "aws.bedrock";
 
@@ -96,12 +117,7 @@ impl Wire for Bedrock {
     }
 
     fn probe(&self, model: &str) -> (Method, String) {
-        // Profiles span regions and begin with where: `eu.anthropic.…`; ARNs of models end in `foundation-model/…`.
-        let is_profile = ["us.", "eu.", "apac.", "ap.", "jp.", "au.", "us-gov.", "global."]
-            .iter()
-            .any(|area| model.starts_with(area))
-            || model.contains("inference-profile/");
-        let collection = if is_profile { "inference-profiles" } else { "foundation-models" };
+        let collection = collection_of(model);
         let control = if self.is_elsewhere { String::new() } else { self.host("bedrock") };
         (Method::Get, format!("{control}/{collection}/{}", segment(model)))
     }

@@ -22,12 +22,27 @@ pub(super) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
     Refusal { category, message: words.map(str::to_owned) }
 }
 
-/// What the description of a model or a profile says about it.
+/// Where descriptions have the id of what they describe.
+const IDS: [&str; 7] = [
+    "/modelDetails/modelId",
+    "/inferenceProfileId",
+    "/provisionedModelArn",
+    "/modelArn",
+    "/customModelDeploymentArn",
+    "/promptRouterArn",
+    "/marketplaceModelEndpoint/endpointArn",
+];
+
+/// What the description of a model, or of what stands for one, says about it.
 pub(super) fn described(body: &Value) -> Result<(), ModelError> {
-    let is_model = body.pointer("/modelDetails/modelId").is_some();
-    let is_profile = body.get("inferenceProfileId").is_some();
-    if is_model || is_profile {
-        return Ok(());
+    if !IDS.iter().any(|place| body.pointer(place).is_some()) {
+        return Err(of_malformed(Malformed::new("the description of the model has no id"), Some(body.clone())));
     }
-    Err(of_malformed(Malformed::new("the description of the model has no id"), Some(body.clone())))
+    match body.get("status").and_then(Value::as_str) {
+        Some(status @ ("Creating" | "Failed")) => {
+            let message = format!("Bedrock has the model, and it cannot be asked: its status there is `{status}`");
+            Err(ModelError::new(ModelErrorCategory::ModelNotLoaded, message))
+        }
+        Some(_) | None => Ok(()),
+    }
 }

@@ -6,7 +6,7 @@ use dormouse_ports::FetchLimits;
 use dormouse_ports::model::{
     Block, CompletionRequest, FinishReason, Message, ModelErrorCategory as Category, ModelProvider, ToolChoice,
 };
-use dormouse_providers::{Capabilities, Provider, ProviderSetup, bedrock};
+use dormouse_providers::{Capabilities, Provider, ProviderPorts, ProviderSetup, bedrock};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn signed(setup: ProviderSetup) -> Provider {
 }
 
 fn keyless(stage: &Stage) -> ProviderSetup {
-    let ports = dormouse_providers::ProviderPorts { fetch: Arc::new(stage.fetch.clone()), clock: stage.clock.clone() };
+    let ports = ProviderPorts { fetch: Arc::new(stage.fetch.clone()), clock: stage.clock.clone() };
     ProviderSetup::new(ports, "anthropic.claude-x:0")
 }
 
@@ -223,8 +223,37 @@ async fn a_stream_that_breaks_is_told() {
 
 #[tokio::test]
 async fn readiness_is_asked_where_models_are_described() {
-    let stage = Stage::json(json!({ "modelDetails": { "modelId": "anthropic.claude-x:0" } }));
-    signed(keyless(&stage)).ready().await.expect("ready");
-    let host = "https://bedrock.eu-central-1.amazonaws.com";
-    assert_eq!(stage.sent_to(), format!("{host}/foundation-models/anthropic.claude-x%3A0"));
+    let arn = "arn:aws:bedrock:eu-central-1:123456789012";
+    let named = |kind: &str| format!("{arn}:{kind}/x1");
+    for (model, described, collection) in [
+        ("anthropic.claude-x:0".to_owned(), json!({ "modelDetails": { "modelId": "x" } }), "foundation-models"),
+        ("zai.glm-4.7".to_owned(), json!({ "modelDetails": { "modelId": "x" } }), "foundation-models"),
+        (named("foundation-model"), json!({ "modelDetails": { "modelId": "x" } }), "foundation-models"),
+        ("eu.amazon.nova".to_owned(), json!({ "inferenceProfileId": "x" }), "inference-profiles"),
+        ("ca.amazon.nova".to_owned(), json!({ "inferenceProfileId": "x" }), "inference-profiles"),
+        ("global.amazon.nova".to_owned(), json!({ "inferenceProfileId": "x" }), "inference-profiles"),
+        (named("application-inference-profile"), json!({ "inferenceProfileId": "x" }), "inference-profiles"),
+        (named("provisioned-model"), json!({ "provisionedModelArn": "x" }), "provisioned-model-throughput"),
+        (named("imported-model"), json!({ "modelArn": "x" }), "imported-models"),
+        (
+            named("custom-model-deployment"),
+            json!({ "customModelDeploymentArn": "x", "status": "Active" }),
+            "model-customization/custom-model-deployments",
+        ),
+        (named("default-prompt-router"), json!({ "promptRouterArn": "x" }), "prompt-routers"),
+    ] {
+        let stage = Stage::json(described);
+        let ports = ProviderPorts { fetch: Arc::new(stage.fetch.clone()), clock: stage.clock.clone() };
+        signed(ProviderSetup::new(ports, &model)).ready().await.expect("ready");
+        let host = "https://bedrock.eu-central-1.amazonaws.com";
+        let segment = model.replace(':', "%3A").replace('/', "%2F");
+        assert_eq!(stage.sent_to(), format!("{host}/{collection}/{segment}"));
+    }
+
+    let begun = Stage::json(json!({ "provisionedModelArn": "x", "status": "Creating" }));
+    let refused = signed(keyless(&begun)).ready().await.expect_err("not yet");
+    assert_eq!(refused.category, Category::ModelNotLoaded, "{refused}");
+    let strange = Stage::json(json!({ "status": "Active" }));
+    let refused = signed(keyless(&strange)).ready().await.expect_err("no description");
+    assert_eq!(refused.category, Category::InvalidResponse, "{refused}");
 }
