@@ -69,8 +69,8 @@ impl Observer for SpanObserver {
                 tree.seen_by(&identity);
                 tree.operated(event);
             }
-            FrameworkEvent::FailureIsolated(_)
-            | FrameworkEvent::CheckpointSaved(_)
+            FrameworkEvent::FailureIsolated(event) => tree.isolated(event),
+            FrameworkEvent::CheckpointSaved(_)
             | FrameworkEvent::LlmCompletion(_)
             | FrameworkEvent::LlmFailed(_)
             | FrameworkEvent::LlmToken(_)

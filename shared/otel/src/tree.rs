@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use dormouse_engine::{
-    Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError,
-    OperationEnded, Phase,
+    FailureIsolated, Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent,
+    ObservedError, OperationEnded, Phase,
 };
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
@@ -119,6 +119,16 @@ impl Tree {
         }
         if !at.is_in_a_part() {
             self.root.set_attributes(added);
+        }
+    }
+
+    /// Takes in that a failure was caught: the parts around it go on, as if nothing in them had failed.
+    pub(crate) fn isolated(&mut self, event: &FailureIsolated) {
+        let place = SpanPlace::of_origin(&event.origin);
+        for around in self.open.iter_mut().filter(|around| around.place.contains(&place)) {
+            if let Some((_, error)) = &mut around.last {
+                *error = None;
+            }
         }
     }
 

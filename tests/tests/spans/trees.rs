@@ -1,9 +1,11 @@
 //! Which spans there are, and what is inside of what.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::world::{Traced, asks, attribute, compiled, fails, line, says, schema, text, with_inner};
 use async_trait::async_trait;
+use dormouse_engine::middleware::{FailureIsolation, Retry};
 use dormouse_engine::{END, GraphBuilder, Invocation, Middleware, Next, NodeError, SessionPolicy, State, Update};
 use dormouse_otel::Detached;
 use dormouse_ports::Category;
@@ -53,6 +55,28 @@ async fn a_failure_marks_its_node_and_the_invocation() {
     assert_eq!(exception.name, "exception");
     assert!(exception.attributes.iter().any(|attribute| attribute.value.as_str() == "boom"));
     assert_eq!(text(&traced.span("openarmature.invocation"), "openarmature.outcome"), "errored");
+}
+
+async fn down(_: State) -> Result<Update, NodeError> {
+    Err(NodeError::new("down").with_category(Category::ProviderUnavailable))
+}
+
+#[tokio::test]
+async fn a_subgraph_in_which_a_failure_is_caught_did_not_fail() {
+    let traced = Traced::new();
+    let retry = Retry::new(traced.stage.clock.clone(), Arc::new(|| 0.5)).max_attempts(2).backoff(|_| Duration::ZERO);
+    let inner = GraphBuilder::new("inner", schema()).entry("work").function("work", down);
+    let inner = inner.wrap("work", Arc::new(FailureIsolation::with("caught", Update::none())));
+    let inner = inner.wrap("work", Arc::new(retry)).edge("work", END);
+    traced.run(&with_inner(compiled(inner)), Invocation::default()).await.unwrap();
+    assert_eq!(traced.trees(), ["invocation[before sub[work! work!] after]"]);
+    assert_eq!(attribute(&traced.span("sub"), "openarmature.error.category"), None);
+
+    // What nobody catches fails all around it.
+    let traced = Traced::new();
+    let inner = GraphBuilder::new("inner", schema()).entry("work").function("work", down).edge("work", END);
+    traced.run(&with_inner(compiled(inner)), Invocation::default()).await.unwrap_err();
+    assert_eq!(traced.trees(), ["invocation![before sub![work!]]"]);
 }
 
 #[tokio::test]
