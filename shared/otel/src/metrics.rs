@@ -16,7 +16,7 @@ use opentelemetry_sdk::metrics::reader::MetricReader;
 use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality};
 
 /// Name of the operations that are measured: attempts at a call of a model.
-const COMPLETION: &str = "openarmature.llm.complete";
+pub(crate) const COMPLETION: &str = "openarmature.llm.complete";
 
 /// Attributes that tell the tokens of a request and of its answer.
 const PROMPT_TOKENS: &str = "openarmature.llm.usage.prompt_tokens";

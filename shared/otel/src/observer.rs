@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dormouse_engine::{FrameworkEvent, Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
 use opentelemetry_sdk::trace::SdkTracer;
 
-use crate::metrics::Metrics;
+use crate::metrics::{COMPLETION, Metrics};
 use crate::trace;
 use crate::tree::{Detached, Tree};
 
@@ -20,6 +20,8 @@ struct ObserverShared {
     detached: Arc<Detached>,
     /// Where calls of models are measured.
     metrics: Option<Metrics>,
+    /// Calls of models have spans.
+    shows_models: bool,
     /// The calls that run, by the place of their root span: of all that identifies a call, nothing else is its own and
     /// stays the same.
     running: Mutex<BTreeMap<String, Tree>>,
@@ -33,7 +35,21 @@ impl fmt::Debug for SpanObserver {
 
 impl SpanObserver {
     pub(crate) fn new(tracer: SdkTracer, detached: Arc<Detached>, metrics: Option<Metrics>) -> Self {
-        Self(Arc::new(ObserverShared { tracer, detached, metrics, running: Mutex::default() }))
+        Self(Arc::new(ObserverShared { tracer, detached, metrics, shows_models: true, running: Mutex::default() }))
+    }
+
+    /// The same observer, which makes no spans of calls of models, for whoever has another library make them (observability
+    /// §5.5). They are measured all the same.
+    #[must_use]
+    pub fn without_model_spans(&self) -> Self {
+        let ObserverShared { tracer, detached, metrics, .. } = &*self.0;
+        Self(Arc::new(ObserverShared {
+            tracer: tracer.clone(),
+            detached: detached.clone(),
+            metrics: metrics.clone(),
+            shows_models: false,
+            running: Mutex::default(),
+        }))
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
@@ -65,12 +81,13 @@ impl Observer for SpanObserver {
         let Some(tree) = running.get_mut(key(&identity)) else { return Ok(()) };
         match event {
             FrameworkEvent::MetadataAugmented(event) => tree.augmented(event),
-            FrameworkEvent::OperationEnded(event) => {
+            FrameworkEvent::OperationEnded(event) if self.0.shows_models || event.operation.name != COMPLETION => {
                 tree.seen_by(&identity);
                 tree.operated(event);
             }
             FrameworkEvent::FailureIsolated(event) => tree.isolated(event),
-            FrameworkEvent::CheckpointSaved(_)
+            FrameworkEvent::OperationEnded(_)
+            | FrameworkEvent::CheckpointSaved(_)
             | FrameworkEvent::LlmCompletion(_)
             | FrameworkEvent::LlmFailed(_)
             | FrameworkEvent::LlmToken(_)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::world::{Traced, asks, compiled, line, says, schema, text};
-use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
+use dormouse_engine::{END, GraphBuilder, Invocation, Observer, Operation, Phases, State, Update, operation_ended};
 use dormouse_harness::{
     DispatchPath, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnTracer,
 };
@@ -13,6 +13,7 @@ use dormouse_otel::Telemetry;
 use dormouse_tests::{map, parts_in_memory};
 use opentelemetry::global;
 use opentelemetry::trace::{Status, TraceContextExt, Tracer};
+use opentelemetry_sdk::metrics::data::ScopeMetrics;
 use serde_json::json;
 
 #[tokio::test]
@@ -27,6 +28,36 @@ async fn the_global_provider_is_neither_set_nor_used() {
     let span = global::tracer("somebody else").start("theirs");
     assert!(!opentelemetry::trace::Span::span_context(&span).is_valid(), "there is no provider but the empty one");
     assert_eq!(traced.trees(), ["invocation[look]"]);
+}
+
+#[tokio::test]
+async fn calls_of_models_have_no_spans_where_others_make_them_and_are_measured_all_the_same() {
+    let calls = |_: State| async {
+        for name in ["openarmature.llm.complete", "openarmature.tool.call"] {
+            let at = jiff::Timestamp::UNIX_EPOCH;
+            let attributes = Vec::new();
+            operation_ended(Operation { name, is_remote: true, attributes, error: None, started: at, ended: at });
+        }
+        Ok(Update::none())
+    };
+    let graph = GraphBuilder::new("g", schema()).entry("call").function("call", calls).edge("call", END);
+    let graph = compiled(graph);
+    let traced = Traced::on(Telemetry::in_memory().measuring());
+    let observer = traced.telemetry.observer();
+    for (observer, inside) in [
+        (observer.clone(), "invocation[call[openarmature.llm.complete openarmature.tool.call]]"),
+        (observer.without_model_spans(), "invocation[call[openarmature.tool.call]]"),
+    ] {
+        traced.telemetry.clear();
+        let observer: Arc<dyn Observer> = Arc::new(observer);
+        let call = Invocation { observers: vec![(observer, Phases::default())], ..Invocation::default() };
+        traced.stage.engine().invoke(&graph, call).await.unwrap();
+        graph.drain(&*traced.stage.clock, None).await;
+        assert_eq!(traced.trees(), [inside]);
+        let measured = traced.telemetry.take_measurements();
+        let mut metrics = measured.scope_metrics().flat_map(ScopeMetrics::metrics);
+        assert!(metrics.any(|metric| metric.name() == "openarmature.gen_ai.client.operation.duration"));
+    }
 }
 
 #[tokio::test]
