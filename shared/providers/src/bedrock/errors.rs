@@ -14,6 +14,8 @@ pub(super) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
     let category = match (kind, answer.status) {
         ("ModelNotReadyException", _) => ModelErrorCategory::ModelNotLoaded,
         ("ResourceNotFoundException", _) => ModelErrorCategory::InvalidModel,
+        // Gateways answer with a status of their own.
+        ("ThrottlingException" | "ServiceQuotaExceededException", _) => ModelErrorCategory::RateLimit,
         ("ModelErrorException" | "ModelTimeoutException", _) | (_, 424) => ModelErrorCategory::Unavailable,
         (_, 400) if said.contains("model identifier") || said.contains("model ID") => ModelErrorCategory::InvalidModel,
         (_, 400) if answer.has_images && is_about_images(said) => ModelErrorCategory::UnsupportedContentBlock,

@@ -100,7 +100,7 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Result<Value, ModelE
     let (media_type, source) = match source {
         ImageSource::Inline { base64_data } => (media_type, json!({ "bytes": base64_data })),
         ImageSource::Url { url } if url.starts_with("s3://") => {
-            (media_type.or(Some("image/png")), json!({ "s3Location": { "uri": url } }))
+            (Some(media_type.unwrap_or_else(|| type_by_ending(url))), json!({ "s3Location": { "uri": url } }))
         }
         ImageSource::Url { url } => match data_in(url) {
             Some((media_type, data)) => (Some(media_type), json!({ "bytes": data })),
@@ -110,7 +110,19 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Result<Value, ModelE
     };
     let format = media_type.and_then(|media_type| media_type.strip_prefix("image/"));
     let format = format.ok_or_else(|| unsupported("the image has no `media_type` such as `image/png`"))?;
+    let format = if format == "jpg" { "jpeg" } else { format };
     Ok(json!({ "image": { "format": format, "source": source } }))
+}
+
+/// The type of the image at `url`, where nobody says it: Converse wants one of every image.
+fn type_by_ending(url: &str) -> &'static str {
+    let ending = url.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
+    match ending.as_str() {
+        "jpg" | "jpeg" => "image/jpeg",
+        "webp" => "image/webp",
+        "gif" => "image/gif",
+        _ => "image/png",
+    }
 }
 
 fn unsupported(reason: &str) -> ModelError {

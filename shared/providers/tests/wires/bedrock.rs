@@ -84,6 +84,22 @@ async fn reasoning_and_calls_come_back_and_go_back_and_roles_alternate() {
 }
 
 #[tokio::test]
+async fn images_have_the_format_that_they_are_of() {
+    for (block, format) in [
+        (Block::image_inline("image/jpg", "AAAA"), "jpeg"),
+        (Block::image_inline("image/webp", "AAAA"), "webp"),
+        (Block::image_url("s3://bucket/photo.JPG"), "jpeg"),
+        (Block::image_url("s3://bucket/photo.webp"), "webp"),
+        (Block::image_url("s3://bucket/photo"), "png"),
+    ] {
+        let stage = Stage::json(answer(json!([{ "text": "Hi." }]), "end_turn"));
+        let request = CompletionRequest::new([Message::user(vec![block])]);
+        stage.ask(&signed(keyless(&stage)), &request).await.expect("an answer");
+        assert_eq!(stage.sent()["messages"][0]["content"][0]["image"]["format"], format);
+    }
+}
+
+#[tokio::test]
 async fn what_it_cannot_do_is_refused() {
     let mut no_tools = sum();
     no_tools.tool_choice = Some(ToolChoice::None);
@@ -137,6 +153,8 @@ async fn errors_have_their_category() {
         (408, "ModelTimeoutException", "late", Category::Unavailable),
         (424, "ModelErrorException", "oops", Category::Unavailable),
         (429, "ThrottlingException", "slow down", Category::RateLimit),
+        (400, "ThrottlingException", "slow down", Category::RateLimit),
+        (400, "ServiceQuotaExceededException", "too many", Category::RateLimit),
         (429, "ModelNotReadyException", "soon", Category::ModelNotLoaded),
         (500, "InternalServerException", "oops", Category::Unavailable),
         (503, "ServiceUnavailableException", "busy", Category::Unavailable),
