@@ -145,10 +145,11 @@ pub(crate) fn is_mendable_elsewhere(error: &ModelError) -> bool {
     }
 }
 
-/// True if there is something to lose: the model has worked for `run` before, or it has slept since. One that has only begun
-/// fails at once, where whoever began it sees why; so does one whose model worked in the background and can be heard of no more.
-fn waits_for_mending(run: &AgentRun, error: &ModelError) -> bool {
-    let has_worked = run.steps > 0 || run.rest.is_some();
+/// True if there is something to lose, and it was right before: the model of this agent has worked for `run`, or the run has slept
+/// since. One that has only begun, or was handed over to an agent whose model was never right, fails at once, where whoever began
+/// it sees why; so does one whose model worked in the background and can be heard of no more.
+fn waits_for_mending(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> bool {
+    let has_worked = (run.steps > 0 && run.agent == parts.agent.name) || run.rest.is_some();
     has_worked && run.thinking.is_none() && is_mendable_elsewhere(error)
 }
 
@@ -184,7 +185,7 @@ pub(crate) async fn rest(
 ) -> Result<Update<AgentRun>, NodeError> {
     let (attempts, mending) = (attempts_of(run), run.rest.as_ref().map_or(0, |rest| rest.mending));
     let asked = error.retry_after.unwrap_or_default();
-    let waits = waits_for_mending(run, error) && asked <= LONGEST_REST;
+    let waits = waits_for_mending(parts, run, error) && asked <= LONGEST_REST;
     if let Some(seconds) = next_mending_rest(mending).filter(|_| waits) {
         let seconds = seconds.max(whole_seconds(asked));
         tracing::error!(

@@ -239,15 +239,21 @@ pub(crate) fn agents(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun
 /// Rests before the next attempt at asking the model.
 pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, NodeError> {
     let rest = run.rest.clone().unwrap_or_default();
-    let id = format!("{}/{}/rest-{}", invocation()?, run.steps, rest.attempts + rest.mending);
-    let description = match rest.mending {
-        0 => "The model cannot be asked now",
-        _ => "The model refuses to be asked until somebody mends what it says; the run tries again now and then",
+    let pause = format!("{}/{}/rest-{}", invocation()?, run.steps, rest.attempts);
+    let (id, description) = match rest.mending {
+        0 => (pause, "The model cannot be asked now".to_owned()),
+        // Whoever follows the run has to know, and not every one of them is shown the reason.
+        mending => {
+            let reason = in_a_line(&beginning(&rest.message, SHOWN_WORDS));
+            let until = "The run tries again now and then, until somebody has mended that";
+            (format!("{pause}-{mending}"), format!("The model refuses to be asked: {reason}\n{until}"))
+        }
     };
-    Ok(Wait::sleep(id, Delay::seconds(rest.seconds.max(1)))
+    let wait = Wait::sleep(id, Delay::seconds(rest.seconds.max(1)))
         .kind("rest")
         .describe(description)
-        .label("reason", rest.message))
+        .label("reason", rest.message);
+    Ok(if rest.mending > 0 { wait.label("needs_mending", true) } else { wait })
 }
 
 /// Next thing to do about a call that goes on elsewhere.

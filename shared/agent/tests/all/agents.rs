@@ -289,6 +289,24 @@ fn a_run_is_handed_over_and_goes_on_with_the_other_agent() {
 }
 
 #[test]
+fn a_run_that_is_handed_over_to_an_agent_with_a_model_that_there_is_not_fails_at_once() {
+    let first = ScriptedModel::new(|_| Ok(calls(&[("c", "AgentSwitch", json!({ "to": "second" }))])));
+    let second = ScriptedModel::new(|_| Err(ModelError::new(ModelErrorCategory::InvalidModel, "there is no `tinny`")));
+    let models = (first, second.clone());
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = agent("first", &models.0, outside);
+        parts.colleagues.switch = vec![colleague("second")];
+        let mut other = agent("second", &models.1, outside);
+        other.name = "first".to_owned();
+        other.colleagues = Colleagues::default();
+        parts.successors = vec![Arc::new(other)];
+        graph::graph(parts)
+    }));
+    let refused = bed.try_start("first", message("go")).expect_err("nothing but its definition mends that");
+    assert_eq!((refused.category.as_str(), second.calls()), ("provider_invalid_model", 1));
+}
+
+#[test]
 fn of_two_hand_overs_in_a_step_the_first_counts_and_the_second_is_told() {
     let first = ScriptedModel::new(|request| {
         let to = |name: &str| json!({ "to": name });

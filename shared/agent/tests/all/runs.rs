@@ -411,7 +411,10 @@ fn a_run_whose_model_refuses_what_somebody_can_mend_sleeps_until_that_is_mended(
         bed.pass_days(2);
         let (_, waits) = asleep(&bed, &run);
         assert_eq!((&waits["kind"], &waits["reason"]), (&json!("rest"), &json!("the account does not take this")));
-        assert!(waits["description"].as_str().unwrap().contains("until somebody mends"), "{waits:?}");
+        let told =
+            "The model refuses to be asked: the account does not take this\nThe run tries again now and then, until";
+        assert!(waits["description"].as_str().unwrap().starts_with(told), "{waits:?}");
+        assert_eq!(waits["needs_mending"], json!(true));
         is_mended.store(true, Ordering::Relaxed);
         // An operator need not wait for the next attempt.
         bed.answer(&run, json!({})).unwrap();
