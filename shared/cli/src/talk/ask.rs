@@ -21,7 +21,7 @@ pub(crate) enum ClientCommand {
     /// What it says is shown as it comes, each call of a tool in a line, and what it asks is answered in place. Ctrl-C
     /// stops an answer. The conversation is kept, and goes on the next time.
     #[command(after_help = "Examples:\n  dormouse chat assistant\n  dormouse chat . --agent reviewer --new\n\n\
-        Exit code 5: its input is no terminal, and a run failed.")]
+        Exit code 5: its input is no terminal, and a run failed, or waits for its model's key to be mended.")]
     Chat(super::Chat),
     /// Watch what happens, live: everything, a session, or a task until it ends.
     ///

@@ -42,6 +42,7 @@ pub(super) fn prompt_of(kind: &str) -> &'static str {
     match kind {
         "approval" => "  [y]es, [n]o or n REASON, [s]top the run, or {\"arguments\": …} > ",
         "uncertain_effect" => "  [h]appened, [r]epeat it, [s]kip it > ",
+        "rest" => "  Enter tries again at once, Ctrl-D leaves it asleep, Ctrl-C ends it > ",
         _ => "  a JSON object, or nothing to decline > ",
     }
 }
@@ -61,6 +62,11 @@ pub(super) fn forms_of(kind: &str) -> &'static str {
              r               it did not happen: the call is made now\n  \
              s, or s REASON  it is left as it is\n  \
              Ctrl-D          it sleeps, and asks again when this conversation is taken up"
+        }
+        "rest" => {
+            "  (nothing)  the model is asked again at once\n  \
+             Ctrl-D     it sleeps, and goes on when this conversation is taken up\n  \
+             Ctrl-C     the run ends"
         }
         _ => {
             "  {\"name\": …}  a JSON object with the fields that are asked for\n  \
@@ -94,6 +100,8 @@ pub(super) fn fields_of(kind: &str, line: &str) -> Result<Map, NoAnswer> {
         }),
         ("uncertain_effect", "s" | "skip") => Ok(decided("skip", if rest == "it" { "" } else { rest })),
         ("uncertain_effect", _) => Err(no_word(line)),
+        ("rest", _) if line.is_empty() => Ok(Map::new()),
+        ("rest", _) => Err(NoAnswer::wrong("its model cannot be told anything now: the line stays empty")),
         // Nothing at all: marks alone are a slip.
         (_, _) if line.is_empty() => Ok(decided("decline", "")),
         (_, _) => {
@@ -197,6 +205,7 @@ mod tests {
         assert_eq!(answer("uncertain_effect", "repeat it"), Some(json!({ "decision": "repeat" })));
         assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
         assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
+        assert_eq!((answer("rest", ""), answer("rest", "and now?")), (Some(json!({})), None));
         for slip in [".", "!", ", {\"a\": 1}", r#"{"a": 1, "a": 2}"#, "{\"a\": \"caf\u{fffd}\"}"] {
             assert_eq!(answer("tool_input", slip), None, "{slip}");
         }

@@ -7,7 +7,7 @@ use dormouse_protocol::resource::{AppendTaskMessageRequest, MessageInput, Part, 
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::elsewhere::asks_nobody;
+use super::elsewhere::{asks_nobody, needs_mending};
 use super::{ChatSession, Person};
 use crate::inspect::asked_of;
 use crate::talk::TalkError;
@@ -26,6 +26,8 @@ pub(super) enum Answered {
     Left,
     /// The person stopped the task.
     Stopped,
+    /// It sleeps until somebody has mended what it says, and no person is here to do that.
+    Unmended,
 }
 
 /// What became of fields that were sent.
@@ -50,14 +52,22 @@ enum Said {
 impl ChatSession {
     /// Asks the person at the terminal, and sends what they say.
     pub(super) async fn answer(&self, task: &str, request: &Map, person: &mut Person) -> Result<Answered, TalkError> {
-        if request.get("kind").and_then(Value::as_str) == Some("rest") {
+        if needs_mending(request) {
+            if !person.lines.are_typed() {
+                // The lines of a script are for the agent, and nothing here would come to an end.
+                let reason = request.get("description").and_then(Value::as_str).unwrap_or_default();
+                self.screen.question(reason);
+                self.screen.line("  it sleeps until then; the next `dormouse chat` has it go on");
+                return Ok(Answered::Unmended);
+            }
+        } else if request.get("kind").and_then(Value::as_str) == Some("rest") {
             // Time answers this, and no person.
             let reason = request.get("reason").and_then(Value::as_str).unwrap_or("no reason was given");
             self.screen.question("The model cannot be asked now");
             self.screen.line(&format!("  {}; it is tried again by itself, Ctrl-C ends the task", plain(reason)));
             return Ok(Answered::Done);
         }
-        if asks_nobody(request) {
+        if asks_nobody(request) && !needs_mending(request) {
             // A job, an event or other agents answer this.
             self.tell_elsewhere(task, request);
             return Ok(Answered::Done);
@@ -104,6 +114,19 @@ impl ChatSession {
         }
         self.screen.answered();
         Ok(Answered::Done)
+    }
+
+    /// Has `task` ask its model at once, which refused what `request` says. False where it cannot go on now, and why is told.
+    pub(super) async fn go_on(&self, task: &str, request: &Map) -> Result<bool, TalkError> {
+        match self.give(task, request, None, Map::new()).await {
+            // Time was faster.
+            Ok(()) | Err(TalkError::Refused { status: 409, .. }) => Ok(true),
+            Err(TalkError::Refused { message, .. }) => {
+                self.screen.line(&format!("  {}", plain(&message)));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends what the person says, and shows why it is not taken.
@@ -248,7 +271,7 @@ mod tests {
     use dormouse_protocol::{ErrorCode, ProtocolError};
 
     use super::*;
-    use crate::talk::chat::stub::{client_of, person_who_writes, session_with};
+    use crate::talk::chat::stub::{client_of, person_who_types, person_who_writes, session_with};
 
     #[tokio::test]
     async fn a_question_that_ended_with_its_task_holds_nobody() {
@@ -263,6 +286,24 @@ mod tests {
         let mut person = person_who_writes(&["y", "y"]);
         let answered = session_with(client).answer("task_1", request.as_object().unwrap(), &mut person).await;
         assert!(matches!(answered.unwrap(), Answered::Done), "it is asked again for ever, and the input ends");
+    }
+
+    #[tokio::test]
+    async fn a_script_does_not_wait_until_somebody_has_mended_a_key() {
+        let client = client_of(|_| ("500 Internal Server Error", "{}".to_owned()));
+        let request = json!({ "kind": "rest", "needs_mending": true, "asks_person": false, "pause": 1 });
+        let mut person = person_who_writes(&["and now?"]);
+        let answered = session_with(client).answer("task_1", request.as_object().unwrap(), &mut person).await;
+        assert!(matches!(answered.unwrap(), Answered::Unmended));
+    }
+
+    #[tokio::test]
+    async fn who_is_at_the_terminal_is_asked_whether_what_a_model_refused_is_mended_and_may_leave() {
+        let client = client_of(|_| ("500 Internal Server Error", "{}".to_owned()));
+        let request = json!({ "kind": "rest", "needs_mending": true, "asks_person": false, "pause": 1 });
+        let answered =
+            session_with(client).answer("task_1", request.as_object().unwrap(), &mut person_who_types()).await;
+        assert!(matches!(answered.unwrap(), Answered::Left));
     }
 
     #[test]

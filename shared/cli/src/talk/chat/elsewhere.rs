@@ -82,6 +82,11 @@ pub(super) fn asks_nobody(request: &Map) -> bool {
     request.get("asks_person").is_some_and(|asks| asks == false)
 }
 
+/// True if the model refuses to be asked until somebody mends what `request` says: its key, for example.
+pub(super) fn needs_mending(request: &Map) -> bool {
+    request.get("needs_mending").is_some_and(|needs| needs == true)
+}
+
 /// True if other agents are waited for, which may ask a person, and nothing else is.
 pub(super) fn waits_for_agents(request: &Map) -> bool {
     let of_agents = |calls: &Map| !calls.is_empty() && calls.values().all(|call| call["tool"] == SUB_AGENT);

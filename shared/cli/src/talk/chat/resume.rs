@@ -9,7 +9,7 @@ use dormouse_protocol::{Event, Map};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::elsewhere::{asks_nobody, waits_elsewhere, waits_for_agents};
+use super::elsewhere::{asks_nobody, needs_mending, waits_elsewhere, waits_for_agents};
 use super::events::{AGENT_ASKED, told};
 use super::{ChatSession, Person, Sent};
 use crate::talk::client::Client;
@@ -79,8 +79,14 @@ impl ChatSession {
         }
         let mut outcome = TalkOutcome::Fine;
         // What comes of one while another is followed stands behind where it was left, and is shown when its turn comes.
-        for (task, left) in open {
+        for (task, mut left) in open {
             let id = task.envelope.id.as_str();
+            // Whoever comes back may have mended what its model refused.
+            let refused = left.asked.take_if(|request| needs_mending(request));
+            let goes_on = match &refused {
+                Some(request) => self.go_on(id, request).await?,
+                None => false,
+            };
             let is_elsewhere = |request: &&Map| asks_nobody(request) && !waits_for_agents(request);
             if let Some(request) = left.asked.as_ref().filter(is_elsewhere) {
                 if let Some(waits) = waits_elsewhere(request) {
@@ -90,7 +96,7 @@ impl ChatSession {
                 continue;
             }
             // What asks nothing works: a process that was killed had begun it, and it goes on in this one.
-            if left.has_ended || (left.asked.is_none() && task.status.is_suspended()) {
+            if left.has_ended || (left.asked.is_none() && task.status.is_suspended() && !goes_on) {
                 continue;
             }
             match self.attend(id, left, person).await? {
@@ -161,13 +167,16 @@ fn unended(tasks: &Value) -> Vec<Task> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
     use dormouse_protocol::resource::{TaskInput, TaskStatus};
     use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
-    use crate::talk::chat::stub::client_of;
+    use crate::talk::chat::stub::{client_of, person_who_writes, session_with};
+    use crate::talk::followed::FollowedFile;
 
     #[test]
     fn of_several_tasks_the_oldest_is_taken_up_first() {
@@ -210,6 +219,39 @@ mod tests {
     /// A client of a server that answers each request with `status`.
     fn answered_with(status: &'static str) -> Client {
         client_of(move |_| (status, "{}".to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_model_refused_to_be_asked_goes_on_when_the_conversation_is_taken_up() {
+        let of = (WorkspaceId::from("workspace_1"), SessionId::from("session_1"));
+        let task =
+            Task::submitted(TaskId::from("task_1"), of, TaskInput::Payload(Map::new()), "ada", Timestamp::UNIX_EPOCH);
+        let tasks = json!({ "data": [Task { status: TaskStatus::InputRequired, ..task }] }).to_string();
+        let request = json!({ "kind": "rest", "needs_mending": true, "asks_person": false, "pause": 3 });
+        let asked = json!({ "status": "INPUT_REQUIRED", "request": request });
+        let event = json!({ "id": "event_1", "event": "task.input_required", "payload": asked });
+        let page = json!({ "has_more": false, "next_cursor": null });
+        let events = json!({ "data": [event], "page": page }).to_string();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        let client = client_of(move |line| {
+            let path = line.split_whitespace().nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
+            seen.lock().expect("a list").push(path.to_owned());
+            match path {
+                "/v1/tasks" => ("200 OK", tasks.clone()),
+                "/v1/tasks/task_1/events" => ("200 OK", events.clone()),
+                "/v1/tasks/task_1/messages" => ("201 Created", "{}".to_owned()),
+                _ => ("404 Not Found", "{}".to_owned()),
+            }
+        });
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut talk = session_with(client);
+        talk.followed = FollowedFile::of(folder.path(), "clerk");
+        let resumed = talk.resume(&mut person_who_writes(&[])).await;
+        assert!(resumed.is_err_and(|error| error.is_nowhere()), "it is followed, and its events are not there");
+        let requests = requests.lock().expect("a list");
+        let told = ["/v1/tasks", "/v1/tasks/task_1/events", "/v1/tasks/task_1/messages", "/v1/tasks/task_1/stream"];
+        assert_eq!(*requests, told);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::answer::Answered;
-use super::elsewhere::asks_nobody;
+use super::elsewhere::{asks_nobody, needs_mending};
 use super::resume::LeftOff;
 use super::{ChatSession, Person, Sent};
 use crate::talk::show::ends_its_task;
@@ -88,6 +88,7 @@ impl ChatSession {
                 Answered::Done => {}
                 Answered::Left => return Ok(Sent::Left),
                 Answered::Stopped => return self.stop(task).await,
+                Answered::Unmended => return Ok(Sent::Ended(TalkOutcome::Failed)),
             }
         }
     }
@@ -119,6 +120,7 @@ impl ChatSession {
                         Answered::Done => {}
                         Answered::Left => return Ok(FollowedTask::Unanswered),
                         Answered::Stopped => return Ok(FollowedTask::Stopped),
+                        Answered::Unmended => return Ok(FollowedTask::Ended(TalkOutcome::Failed)),
                     }
                 }
                 // What comes of the task is shown behind the answer.
@@ -152,14 +154,15 @@ impl ChatSession {
             }
             let left = self.left_off(&id).await?;
             self.agents.borrow_mut().extend(left.agents);
-            let Some(request) = left.asked.filter(|request| !asks_nobody(request)) else { continue };
+            let is_for_person = |request: &Map| !asks_nobody(request) || needs_mending(request);
+            let Some(request) = left.asked.filter(is_for_person) else { continue };
             // The run that is followed sleeps as before.
             let waits = self.elsewhere.take();
             let answered = self.answer(&id, &request, person).await?;
             *self.elsewhere.borrow_mut() = waits;
             match answered {
                 Answered::Done => {}
-                Answered::Left | Answered::Stopped => return Ok(answered),
+                Answered::Left | Answered::Stopped | Answered::Unmended => return Ok(answered),
             }
         }
         Ok(Answered::Done)
