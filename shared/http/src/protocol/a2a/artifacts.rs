@@ -52,10 +52,10 @@ impl ArtifactReader {
     pub(super) async fn made_in(&self, item: &StreamItem) -> BTreeMap<String, Value> {
         let mut made = BTreeMap::new();
         let StreamItem::Events(events) = item else { return made };
+        let mut room = ROOM_OF_ARTIFACTS;
         for event in events.iter().filter(|event| event.event == EventKind::ArtifactCreated) {
             let id = &event.resource.id;
             let Ok(artifact) = self.answer(&format!("/v1/artifacts/{id}"), "").await else { continue };
-            let mut room = ROOM_OF_ARTIFACTS;
             if let Some(shown) = self.shown(&value_of(artifact), &mut room).await {
                 made.insert(id.clone(), shown);
             }

@@ -51,11 +51,14 @@ impl Snapshot {
         let is_behind = moved.is_some_and(|event| status_by(event) != Some(read));
         let status = moved.filter(|_| !is_behind).and_then(moved_to).unwrap_or(read);
         let asked = moved.filter(|_| !is_behind).and_then(asked_in);
+        let hindrance = moved.filter(|_| !is_behind).and_then(hindrance_in);
         let mut state = json!({ "state": state_of(status), "timestamp": task["updated_at"] });
         let spoken = messages.iter().rev().find(|message| message["role"] == "agent");
         if let Some(failure) = task["failure"]["message"].as_str() {
             let parts = json!([{ "kind": "text", "text": failure }]);
             state["message"] = about.message(&json!(format!("{id}-failure")), "agent", &parts);
+        } else if let Some(hindrance) = hindrance {
+            state["message"] = about.message(&json!(format!("{id}-rest")), "agent", &json!([hindrance]));
         } else if let Some(message) = spoken.filter(|_| !is_at_work(status)) {
             state["message"] = message.clone();
             if let (Some(asked), Some(parts)) = (asked, state["message"]["parts"].as_array_mut()) {
@@ -141,6 +144,8 @@ fn status_in(event: &Event, about: &TaskIds, is_over: &mut bool) -> Option<Value
             let words = asked["data"]["description"].as_str().map(|words| json!({ "kind": "text", "text": words }));
             let parts: Vec<Value> = words.into_iter().chain([asked]).collect();
             state["message"] = about.message(&json!(event.envelope.id), "agent", &Value::Array(parts));
+        } else if let Some(hindrance) = hindrance_in(event) {
+            state["message"] = about.message(&json!(event.envelope.id), "agent", &json!([hindrance]));
         }
         return Some(state);
     }
@@ -175,6 +180,12 @@ fn status_by(event: &Event) -> Option<TaskStatus> {
 fn asked_in(event: &Event) -> Option<Value> {
     let request = event.payload.get("request").filter(|_| moved_to(event).is_some_and(|status| !is_at_work(status)))?;
     Some(json!({ "kind": "data", "data": request }))
+}
+
+/// Why a task does not get on that works as far as its client is concerned, as a part of a message: its model cannot be asked.
+fn hindrance_in(event: &Event) -> Option<Value> {
+    let request = event.payload.get("request").filter(|request| request["kind"] == "rest")?;
+    Some(json!({ "kind": "text", "text": request["description"].as_str()? }))
 }
 
 /// The message that `event` tells of.
@@ -244,6 +255,21 @@ mod tests {
             "idempotency_key": null, "previous_event_id": null, "receipt_id": null, "replayed": false, "replay": null,
         });
         serde_json::from_value(event).expect("an event")
+    }
+
+    #[test]
+    fn a_task_whose_model_cannot_be_asked_is_at_work_and_says_why_it_does_not_get_on() {
+        let request = json!({ "kind": "rest", "description": "The key is wrong", "asks_person": false });
+        let rests = event("task.input_required", &json!({ "status": "INPUT_REQUIRED", "request": request }));
+        let parts = json!([{ "kind": "text", "text": "The key is wrong" }]);
+        let task = json!({ "status": "INPUT_REQUIRED", "session_id": "session_1" });
+        let shown = Snapshot::of(&TaskId::from("task_1"), &task, std::slice::from_ref(&rests), (Vec::new(), None));
+        let mut is_over = false;
+        let update = status_in(&rests, &shown.about(), &mut is_over).expect("it moved");
+        for status in [&shown.task["status"], &update] {
+            assert_eq!((&status["state"], &status["message"]["parts"]), (&json!("working"), &parts));
+        }
+        assert!(!is_over && !shown.is_over());
     }
 
     #[test]
