@@ -70,8 +70,16 @@ pub(crate) fn of_answer(
         matches!(refusal.category, ModelErrorCategory::InvalidRequest | ModelErrorCategory::Unavailable);
     let has_code_of_length = || OF_LENGTH.iter().any(|code| has_code(answer.body, code));
     let too_long = may_be_length && (status == 413 || is_too_long(&words) || has_code_of_length());
-    let category = if too_long { ModelErrorCategory::InvalidRequest } else { refusal.category };
-    let is_used_up = status == 402 || has_code(answer.body, "insufficient_quota");
+    // The last one is Anthropic's, with the status of a request that is wrong.
+    let is_used_up =
+        status == 402 || has_code(answer.body, "insufficient_quota") || words.contains("credit balance is too low");
+    let category = if too_long {
+        ModelErrorCategory::InvalidRequest
+    } else if is_used_up && refusal.category == ModelErrorCategory::InvalidRequest {
+        ModelErrorCategory::Authentication
+    } else {
+        refusal.category
+    };
     let advice = match is_used_up {
         true => USED_UP,
         false if too_long => TOO_LONG,
