@@ -99,7 +99,17 @@ async fn begin(
     }
     let (answer, jobs) = match handed {
         Ok((job, None)) => {
-            return Ok(Asked::Thinking(Thinking { job, request_digest, since, polls: 0, failures: 0, attempts, jobs }));
+            let (polls, failures, message) = (0, 0, String::new());
+            return Ok(Asked::Thinking(Thinking {
+                job,
+                request_digest,
+                since,
+                polls,
+                failures,
+                message,
+                attempts,
+                jobs,
+            }));
         }
         Ok((_, Some(response))) => (Ok(response), jobs),
         Err((error, ended)) => (Err(error), jobs + ended),
@@ -172,9 +182,11 @@ async fn look(
 ) -> Result<Asked, NodeError> {
     let told = unless_canceled(&*parts.clock, provider.poll(&thinking.job, request)).await?;
     let waited = elapsed(thinking.since, parts.clock.now());
-    let still = |failures| Asked::Thinking(Thinking { polls: thinking.polls + 1, failures, ..thinking.clone() });
+    let still = |failures, message| {
+        Asked::Thinking(Thinking { polls: thinking.polls + 1, failures, message, ..thinking.clone() })
+    };
     let (answer, jobs) = match told {
-        Ok(BackgroundStatus::Running) if waited < LONGEST => return Ok(still(0)),
+        Ok(BackgroundStatus::Running) if waited < LONGEST => return Ok(still(0, String::new())),
         Ok(BackgroundStatus::Running) => {
             end(provider, &thinking.job).await;
             let message = format!("the model did not answer within {} hours", LONGEST.as_secs() / 3600);
@@ -202,7 +214,7 @@ async fn look(
         // What the model has thought is paid: it is kept till somebody has mended the key, as long as it may think at all.
         Err(error) if thinking.failures < MOST_FAILURES || (is_mendable_elsewhere(&error) && waited < LONGEST) => {
             tracing::warn!(%error, job = thinking.job.id, "the provider does not tell how a model call stands; it is asked again");
-            return Ok(still(thinking.failures + 1));
+            return Ok(still(thinking.failures + 1, error.message));
         }
         Err(error) => {
             end(provider, &thinking.job).await;

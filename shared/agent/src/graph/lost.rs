@@ -147,10 +147,12 @@ pub(crate) fn is_mendable_elsewhere(error: &ModelError) -> bool {
 
 /// True if there is something to lose, and it was right before: the model of this agent has worked for `run`, or the run has slept
 /// since. One that has only begun, or was handed over to an agent whose model was never right, fails at once, where whoever began
-/// it sees why; so does one whose model worked in the background and can be heard of no more.
+/// it sees why; so does one whose model worked in the background and can be heard of no more. A job that ended for want of money
+/// is begun anew.
 fn waits_for_mending(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> bool {
     let has_worked = (run.steps > 0 && run.agent == parts.agent.name) || run.rest.is_some();
-    has_worked && run.thinking.is_none() && is_mendable_elsewhere(error)
+    let is_job_over = run.thinking.is_none() || error.category == ModelErrorCategory::RateLimit;
+    has_worked && is_job_over && is_mendable_elsewhere(error)
 }
 
 /// Seconds of the next rest behind so many, in which somebody may mend what the provider refuses; `None` after a week.

@@ -496,6 +496,9 @@ pub struct Thinking {
     pub polls: u32,
     /// Number of times in a row that the provider did not tell.
     pub failures: u32,
+    /// What it said the last time that it did not tell; empty once it does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
     /// Attempts at this step that failed before it.
     pub attempts: u32,
     /// Jobs of this step that ended without an answer before it.

@@ -217,12 +217,19 @@ fn whole_seconds(time: Duration) -> Delay {
 pub(crate) fn think(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
     let thinking = run.thinking.as_ref().ok_or_else(|| NodeError::new("the model works on nothing"))?;
     let pause = Duration::from_secs(background::pause(thinking).into());
-    Ok(Wait::signal_into(thinking.job.signal_id(), AgentRun::outcome, Answer::anything())
+    let wait = Wait::signal_into(thinking.job.signal_id(), AgentRun::outcome, Answer::anything())
         .kind("model")
-        .describe("The model thinks")
         .label("job", thinking.job.id.as_str())
         .progress(run.steps)
-        .or_default(whole_seconds(waiting(parts, run, pause)), Update::none()))
+        .or_default(whole_seconds(waiting(parts, run, pause)), Update::none());
+    Ok(match thinking.message.as_str() {
+        "" => wait.describe("The model thinks"),
+        message => {
+            let reason = in_a_line(&beginning(message, SHOWN_WORDS));
+            wait.describe(format!("The provider does not tell how far the model is: {reason}\nIt is asked again"))
+                .label("reason", message)
+        }
+    })
 }
 
 /// Waits for the first of the agents in the background, or for the time to look whether it has ended.

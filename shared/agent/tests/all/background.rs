@@ -11,7 +11,7 @@ use dormouse_ports::model::{
 };
 
 use crate::cast::{ScriptedModel, calls, contents, message, says};
-use crate::runs::{MATTER, bed_with, mailer};
+use crate::runs::{MATTER, asleep, bed_with, mailer};
 
 /// A model that works in the background: the first job is done when it is looked at for the fifth time, later ones never.
 #[derive(Default)]
@@ -185,4 +185,64 @@ fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_n
         assert_eq!(seen, (looks, canceled), "{status:?} {failures}");
         assert_eq!(confused.begun.load(Ordering::Relaxed), begun, "{status:?} {failures}");
     }
+}
+
+#[test]
+fn whoever_looks_at_a_run_of_whose_job_nobody_tells_sees_why() {
+    let (looks, canceled) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let provider = Arc::new(Confused { failures: 1000, status: Some(401), looks, canceled });
+    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
+    let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
+        parts.model.background = Some(provider.clone());
+    });
+    let run = bed.start("helper", message("think"));
+    assert_eq!(asleep(&bed, &run).1["description"], "The model thinks");
+    bed.pass(Duration::from_secs(3_600));
+    let (_, waits) = asleep(&bed, &run);
+    assert_eq!((&waits["kind"], &waits["reason"]), (&json!("model"), &json!("a page of somebody else's")));
+    assert!(waits["description"].as_str().unwrap().contains("does not tell how far the model is: a page"), "{waits:?}");
+}
+
+/// A model in the background whose second job ends since the account has no money.
+#[derive(Default)]
+struct Poor(AtomicUsize);
+
+#[async_trait]
+impl BackgroundProvider for Poor {
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
+        Ok(StartedJob::running(format!("job-{}", self.0.fetch_add(1, Ordering::Relaxed) + 1)))
+    }
+
+    async fn poll(&self, job: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        Ok(match job.id.as_str() {
+            "job-1" => BackgroundStatus::Completed(Box::new(calls(&[("c1", "look", json!({ "to": "x" }))]))),
+            "job-2" => {
+                let error = ModelError::new(ModelErrorCategory::RateLimit, "there is no money");
+                BackgroundStatus::Failed(Box::new(ModelError { may_pass: Some(false), ..error }))
+            }
+            _ => BackgroundStatus::Completed(Box::new(says("thought through"))),
+        })
+    }
+
+    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
+        panic!("each job has ended")
+    }
+}
+
+#[test]
+fn a_job_that_ended_for_want_of_money_is_begun_anew_once_there_is_some() {
+    let (poor, tools) = (Arc::new(Poor::default()), mailer());
+    let provider = poor.clone();
+    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
+    let mut bed = bed_with(MATTER, &model, &tools, move |parts| {
+        parts.model.background = Some(provider.clone());
+    });
+    let run = bed.start("helper", message("look"));
+    bed.pass(Duration::from_secs(30));
+    let (_, waits) = asleep(&bed, &run);
+    assert_eq!((&waits["needs_mending"], &waits["reason"]), (&json!(true), &json!("there is no money")));
+    bed.pass(Duration::from_secs(120));
+    let said = contents(&bed.status(&run).completed(), "assistant");
+    assert_eq!((said.last().map(String::as_str), tools.made().len()), (Some("thought through"), 1));
+    assert_eq!(poor.0.load(Ordering::Relaxed), 3);
 }

@@ -62,7 +62,7 @@ impl ChatSession {
 
     /// What `request` `waits` for elsewhere, until when, and where its outcome is told.
     pub(super) fn show_elsewhere(&self, request: &Map, waits: &str) {
-        if waits_for_agents(request) {
+        if waits_for_agents(request) || silence_of_model(request).is_some() {
             self.screen.line(&format!("{DIM}· {waits}{PLAIN}"));
             return;
         }
@@ -97,10 +97,19 @@ pub(super) fn waits_for_agents(request: &Map) -> bool {
     }
 }
 
-/// What `request` waits for where tools, or other agents, work elsewhere.
+/// Why it is not known how far the model is that works on `request` elsewhere.
+fn silence_of_model(request: &Map) -> Option<&str> {
+    let text = |name: &str| request.get(name).and_then(Value::as_str);
+    text("reason").filter(|_| text("kind") == Some("model"))
+}
+
+/// What `request` waits for where tools, or other agents, work elsewhere, or a model of which nobody tells how far it is.
 pub(super) fn waits_elsewhere(request: &Map) -> Option<String> {
     if waits_for_agents(request) {
         return Some("the run sleeps until the agents that it has asked have answered".to_owned());
+    }
+    if let Some(reason) = silence_of_model(request) {
+        return Some(format!("the provider does not tell how far the model is: {}", plain(reason)));
     }
     let calls = request.get("calls").filter(|_| request.get("kind").is_some_and(|kind| kind == "job"))?.as_object()?;
     let tools: BTreeSet<String> = calls.values().filter_map(|call| call["tool"].as_str()).map(plain).collect();
@@ -122,6 +131,8 @@ mod tests {
         let told = "the run sleeps until the outcome of `print`, `sign` is told";
         assert_eq!(waits(json!({ "kind": "job", "calls": calls })).as_deref(), Some(told));
         assert_eq!(waits(json!({ "kind": "model", "job": "j" })), None);
+        let told = "the provider does not tell how far the model is: the key is wrong";
+        assert_eq!(waits(json!({ "kind": "model", "reason": "the key is wrong" })).as_deref(), Some(told));
         let told = "the run sleeps until the agents that it has asked have answered";
         for calls in
             [json!({ "kind": "job", "calls": { "call-1": { "tool": "SubAgent" } } }), json!({ "kind": "agents" })]

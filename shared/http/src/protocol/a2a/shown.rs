@@ -182,9 +182,11 @@ fn asked_in(event: &Event) -> Option<Value> {
     Some(json!({ "kind": "data", "data": request }))
 }
 
-/// Why a task does not get on that works as far as its client is concerned, as a part of a message: its model cannot be asked.
+/// Why a task does not get on that works as far as its client is concerned, as a part of a message: its model cannot be asked, or
+/// it is not known how far that is.
 fn hindrance_in(event: &Event) -> Option<Value> {
-    let request = event.payload.get("request").filter(|request| request["kind"] == "rest")?;
+    let is_of_model = |request: &&Value| request["kind"] == "rest" || request["kind"] == "model";
+    let request = event.payload.get("request").filter(is_of_model).filter(|request| request["reason"].is_string())?;
     Some(json!({ "kind": "text", "text": request["description"].as_str()? }))
 }
 
@@ -259,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_task_whose_model_cannot_be_asked_is_at_work_and_says_why_it_does_not_get_on() {
-        let request = json!({ "kind": "rest", "description": "The key is wrong", "asks_person": false });
+        let request =
+            json!({ "kind": "rest", "description": "The key is wrong", "reason": "no", "asks_person": false });
         let rests = event("task.input_required", &json!({ "status": "INPUT_REQUIRED", "request": request }));
         let parts = json!([{ "kind": "text", "text": "The key is wrong" }]);
         let task = json!({ "status": "INPUT_REQUIRED", "session_id": "session_1" });
