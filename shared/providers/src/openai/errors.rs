@@ -11,6 +11,8 @@ pub(crate) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
     let category = match answer.status {
         404 if is_about_model(&hints) => ModelErrorCategory::InvalidModel,
         400 if hints.contains("model_not_found") => ModelErrorCategory::InvalidModel,
+        // OpenRouter's, of what was said and not of the key.
+        403 if answer.body.pointer("/error/metadata/flagged_input").is_some() => ModelErrorCategory::InvalidRequest,
         // Groq's, where it has no room at the moment for what may be put off.
         498 => ModelErrorCategory::Unavailable,
         503 if is_loading(&hints) => ModelErrorCategory::ModelNotLoaded,

@@ -22,6 +22,12 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         (401, error("Incorrect API key provided", "invalid_api_key"), Category::Authentication, "check the key"),
         (402, error("Insufficient Balance", ""), Category::Authentication, "needs money"),
         (403, error("no access", ""), Category::Authentication, "no access"),
+        (
+            403,
+            json!({ "error": { "message": "Your input was flagged", "metadata": { "reasons": [], "flagged_input": "x" } } }),
+            Category::InvalidRequest,
+            "Your input was flagged",
+        ),
         (404, error("The model `m-1` does not exist", "model_not_found"), Category::InvalidModel, "name of the model"),
         (404, json!("not found"), Category::InvalidRequest, "check the base URL"),
         (301, Value::Null, Category::InvalidRequest, "check the base URL"),
