@@ -25,9 +25,11 @@ use dormouse_ports::{
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::WorkspaceId;
 use indexmap::IndexMap;
+use jiff::Timestamp;
 
 use crate::keys::NothingLent;
 use crate::offer::Offer;
+use crate::published::FRESH;
 use crate::{DeclaredPorts, agents};
 
 /// Definitions that a process keeps compiled; those that were used longest ago go first.
@@ -115,6 +117,8 @@ struct MadeAgents {
     offer: Offer,
     /// The definitions, until they are kept for the runs that begin with them.
     unkept: Mutex<Option<Arc<Bundle>>>,
+    /// When they are made again, where one is left out that may be there then.
+    until: Option<Timestamp>,
 }
 
 impl MadeAgents {
@@ -197,7 +201,8 @@ impl StoredAgents {
         let own =
             OwnAgents { personas, catalog, refused, refused_whole: None, default_agent, only_talks: offer.only_talks };
         let unkept = Mutex::new((!kept).then(|| Arc::new(bundle)));
-        let made = Arc::new(MadeAgents { lent, graphs, own, offer, unkept });
+        let until = declared.may_pass.then(|| self.from.lender.clock.now() + FRESH);
+        let made = Arc::new(MadeAgents { lent, graphs, own, offer, unkept, until });
         let mut all = locked(&self.made);
         while all.len() >= KEPT {
             all.shift_remove_index(0);
@@ -244,7 +249,12 @@ impl StoredAgents {
 
     /// What was made of that version and these models before; it counts as used.
     fn known(&self, version: &str, lent: &[ModelDefinition]) -> Option<Arc<MadeAgents>> {
+        let now = self.from.lender.clock.now();
         let mut all = locked(&self.made);
+        if all.get(version)?.until.is_some_and(|until| until <= now) {
+            all.shift_remove(version);
+            return None;
+        }
         let at = all.get_index_of(version)?;
         let last = all.len() - 1;
         all.move_index(at, last);

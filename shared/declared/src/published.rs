@@ -22,8 +22,8 @@ use crate::own::LentModels;
 use crate::reach::reaching;
 use crate::{DeclaredPorts, agents};
 
-/// Time for which a process takes a bundle for the current one before it looks again.
-const FRESH: Duration = Duration::from_secs(10);
+/// Time for which a process takes a bundle for the current one before it looks again, and leaves out what could not be looked up.
+pub(crate) const FRESH: Duration = Duration::from_secs(10);
 /// Bundles that a process keeps beside one of each workspace; the one that was used longest ago goes first.
 const KEPT: usize = 8;
 

@@ -1,13 +1,17 @@
 //! Agents that files of workspaces declare: what is kept of them, and for whom.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, load};
 use dormouse_api::{NotKept, Outside, OwnAgents, WorkspaceAgents, WorkspaceFiles};
-use dormouse_declared::{DeclaredPorts, NoTools, OwnAgentsFrom, StoredAgents};
+use dormouse_declared::{DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, StoredAgents, models_lent_by};
 use dormouse_ports::tool::ToolSources;
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Secret, StoreError, TextFiles};
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Secret, SecretError, Secrets, StoreError, TextFiles,
+};
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, ScriptedFetch};
 
@@ -65,13 +69,18 @@ impl World {
 
     /// A process that serves the workspace.
     fn process(&self) -> StoredAgents {
+        self.process_with(Arc::new(Secret::new("none")), None)
+    }
+
+    /// The same, with the `secrets` of the server and what it lends.
+    fn process_with(&self, secrets: Arc<dyn Secrets>, lent: Option<Arc<dyn LentModels>>) -> StoredAgents {
         let fetch = Arc::new(ScriptedFetch::default());
         let lender = DeclaredPorts {
             fetch: fetch.clone(),
             clock: self.clock.clone(),
             ids: Arc::new(CountingIds::default()),
             env: Arc::new(Secret::new("none")),
-            secrets: Arc::new(Secret::new("none")),
+            secrets,
             tools: Arc::new(NoTools),
             deltas: None,
             bedrock: None,
@@ -79,7 +88,7 @@ impl World {
         };
         StoredAgents::new(OwnAgentsFrom {
             files: self.files.clone(),
-            lent: None,
+            lent,
             lender,
             public: fetch,
             tools: Arc::new(|_| Arc::new(NoTools) as Arc<dyn ToolSources>),
@@ -212,4 +221,45 @@ async fn more_files_than_anybody_looks_at_are_not_read_to_their_end() {
     let own = world.of(&world.process()).await;
     let told = own.refused_whole.expect("a reason");
     assert!(told.contains("the number of files in `.openharness/` is larger than the limit of 4000"), "{told}");
+}
+
+/// Secrets that cannot be had before they are there.
+#[derive(Default)]
+struct Late(AtomicBool);
+
+#[async_trait]
+impl Secrets for Late {
+    async fn resolve(&self, _: &str) -> Result<Secret, SecretError> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Ok(Secret::new("https://models.example.com/v1")),
+            false => Err(SecretError::Unavailable("too many requests".to_owned())),
+        }
+    }
+}
+
+/// A model that is lent, whose address is a secret.
+struct Lent;
+
+#[async_trait]
+impl LentModels for Lent {
+    async fn models(&self) -> Result<Vec<ModelDefinition>, String> {
+        let model = b"m:\n  provider: openai-compatible\n  name: tiny\n  url: ${secrets.URL}\n";
+        let files = Files::from_iter([(MODEL.0.to_owned(), FileContent::Bytes(model.to_vec()))]);
+        Ok(models_lent_by(&load(&files, &Platform::default())))
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_there_once_the_address_of_a_model_that_is_lent_can_be_looked_up() {
+    let world = World::new();
+    world.write((AGENT.0, "---\nmodel: platform/m\n---\nWork.\n")).await;
+    let late = Arc::new(Late::default());
+    let process = world.process_with(late.clone(), Some(Arc::new(Lent)));
+    let own = world.of(&process).await;
+    assert!(own.personas.is_empty() && own.refused["mine"].contains("the address of model"), "{own:?}");
+    late.0.store(true, Ordering::SeqCst);
+    assert!(world.of(&process).await.personas.is_empty(), "it is not looked up for each request");
+    world.clock.advance(Duration::from_secs(11));
+    let own = world.of(&process).await;
+    assert_eq!(own.personas.len(), 1, "{own:?}");
 }
