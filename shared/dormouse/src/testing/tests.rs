@@ -108,3 +108,19 @@ fn what_is_canceled_has_failed_and_is_undone() {
     assert!(bed.answer(&lamp, json!({ "paid": true })).is_err());
     assert_eq!(withdrawn.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn what_panics_when_it_is_to_be_undone_is_canceled_all_the_same() {
+    let broken = |_: &Outside| {
+        Graph::<Order>::new("broken")
+            .entry("pay")
+            .wait("pay", |_| Ok(Wait::signal("paid", Answer::new().required(Order::paid, Rule::boolean()))))
+            .edge("pay", END)
+            .on_cancel(async |order: Order| assert!(order.paid, "nothing was paid"))
+            .compile()
+    };
+    let mut bed = TestBed::new(&Agents::new().graph(broken));
+    let order = bed.start("broken", json!({}));
+    bed.cancel(&order).unwrap();
+    assert_eq!(bed.status(&order).failed().category, "invocation_canceled");
+}

@@ -1,5 +1,6 @@
 //! Canceling an invocation in any status.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use dormouse_ports::{
     InvocationStatus, InvocationWrite, PausedInvocation, StoreError, WakePlan, limits,
 };
 
+use futures::FutureExt;
 use futures::future::{Either, select};
 
 use super::resume::subscription_of;
@@ -147,9 +149,12 @@ pub(crate) async fn withdraw(worker: &Worker, paused: &PausedInvocation) {
         }
     };
     let late = worker.ports().clock.sleep(WITHDRAWING);
-    if let Either::Right(_) = select(pin!(withdrawing), late).await {
-        tracing::warn!(invocation_id = %paused.invocation_id,
-            "those who work elsewhere for a canceled invocation could not be told in time; they may go on");
+    match select(pin!(AssertUnwindSafe(withdrawing).catch_unwind()), late).await {
+        Either::Left((Ok(()), _)) => {}
+        Either::Left((Err(_panic), _)) => tracing::warn!(invocation_id = %paused.invocation_id,
+            "telling those who work elsewhere for a canceled invocation ended in a panic; they may go on"),
+        Either::Right(_) => tracing::warn!(invocation_id = %paused.invocation_id,
+            "those who work elsewhere for a canceled invocation could not be told in time; they may go on"),
     }
 }
 
