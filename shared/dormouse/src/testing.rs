@@ -19,7 +19,9 @@ use dormouse_http::{
 };
 use dormouse_ports::{Category, Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_protocol::cursor::Cursors;
-use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use dormouse_testkit::{
+    CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, MovingClock, TokioSpawner,
+};
 use jiff::Timestamp;
 use quamina::Quamina;
 use serde::Serialize;
@@ -147,7 +149,8 @@ impl Status {
 }
 
 impl TestBed {
-    /// A world in which `agents` run. It is 2027-01-15T08:00:00Z.
+    /// A world in which `agents` run. It is 2027-01-15T08:00:00Z. A node that sleeps on its [clock](Outside::clock) does not
+    /// take the test's time: the clock is moved by that.
     ///
     /// # Panics
     /// If an agent has a mistake, which the message names.
@@ -159,7 +162,7 @@ impl TestBed {
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        let agents = agents.compile(&Outside::new(bus.clone(), clock.clone()));
+        let agents = agents.compile(&Outside::new(bus.clone(), Arc::new(MovingClock::new(clock.clone()))));
         let agents = match agents {
             Ok(agents) => agents,
             Err(error) => panic!("the agents cannot be served: {error}"),

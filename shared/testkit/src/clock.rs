@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -86,10 +86,34 @@ impl Clock for ManualClock {
     }
 }
 
+/// The time of a [`ManualClock`] for code that a test waits for, so that nobody can move it meanwhile: a sleep moves it.
+#[derive(Clone, Debug)]
+pub struct MovingClock(Arc<ManualClock>);
+
+impl MovingClock {
+    /// The time of `clock`.
+    pub fn new(clock: Arc<ManualClock>) -> Self {
+        Self(clock)
+    }
+}
+
+#[async_trait]
+impl Clock for MovingClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.0.advance(duration);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use futures::FutureExt;
 
     use super::*;
@@ -107,5 +131,16 @@ mod tests {
         assert_eq!(clock.now().duration_since(start).as_secs(), 10);
         assert_eq!(clock.monotonic(), Duration::from_secs(10));
         assert_eq!(clock.sleepers(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_sleeps_on_a_moving_clock_moves_that_of_all() {
+        let clock = Arc::new(ManualClock::default());
+        let mut nap = clock.sleep(Duration::from_secs(10)).boxed();
+        assert!(futures::poll!(&mut nap).is_pending());
+        let moving = MovingClock::new(clock.clone());
+        moving.sleep(Duration::from_secs(10)).await;
+        nap.await;
+        assert_eq!((moving.now(), moving.monotonic()), (clock.now(), Duration::from_secs(10)));
     }
 }

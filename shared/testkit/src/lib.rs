@@ -24,7 +24,7 @@ mod scripted_fetch;
 mod subscriptions;
 
 pub use bus::MemoryBus;
-pub use clock::ManualClock;
+pub use clock::{ManualClock, MovingClock};
 pub use dormouse_system::TokioSpawner;
 pub use faults::{Fault, FaultyStore};
 pub use faulty_checkpointer::FaultyCheckpointer;

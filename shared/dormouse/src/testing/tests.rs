@@ -124,3 +124,26 @@ fn what_panics_when_it_is_to_be_undone_is_canceled_all_the_same() {
     bed.cancel(&order).unwrap();
     assert_eq!(bed.status(&order).failed().category, "invocation_canceled");
 }
+
+#[test]
+fn a_node_that_sleeps_on_its_clock_moves_it() {
+    let patient = |outside: &Outside| {
+        let clock = outside.clock.clone();
+        Graph::<Order>::new("patient")
+            .entry("pay")
+            .node("pay", move |()| {
+                let clock = clock.clone();
+                async move {
+                    clock.sleep(Duration::from_secs(5)).await;
+                    Ok(Order::paid.set(true))
+                }
+            })
+            .edge("pay", END)
+            .compile()
+    };
+    let mut bed = TestBed::new(&Agents::new().graph(patient));
+    let before = bed.now();
+    let order = bed.start("patient", json!({}));
+    assert_eq!(bed.status(&order).completed()["paid"], true);
+    assert_eq!(bed.now(), before + Duration::from_secs(5));
+}
