@@ -8,6 +8,7 @@ pub(crate) mod typed;
 mod update;
 mod value;
 
+pub(crate) use reducer::shape;
 pub(crate) use schema::MergeFailure;
 
 pub use reducer::{KeyFn, ReduceFn, Reducer};

@@ -8,7 +8,7 @@ use dormouse_ports::{Category, Checkpointer, EntryKind, EventWait, Map};
 
 use super::{CompiledGraph, GraphBuilder, MakeTwin, Migrate, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Target};
-use crate::state::Reducer;
+use crate::state::{Reducer, shape};
 use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, StateSchema, Update, View, Wait, suspend};
 
 /// Builds a graph with a Rust struct as its state, which [`state!`](crate::state) declares.
@@ -244,9 +244,11 @@ impl<S: GraphState> Graph<S> {
     /// Checks the graph and makes it executable.
     ///
     /// # Errors
-    /// As [`GraphBuilder::compile`]; `state_validation_error` when a default has no JSON form.
+    /// As [`GraphBuilder::compile`]; `state_validation_error` when a default has no JSON form,
+    /// `reducer_configuration_invalid` when a reducer of lists or mappings is given to a field that is none.
     pub fn compile(self) -> Result<CompiledGraph, EngineError> {
         let schema = self.schema.map_err(|reason| EngineError::new(Category::StateValidationError, reason))?;
+        check_reducers(&self.name, &schema)?;
         let draft = GraphBuilder::new(self.name, schema);
         self.parts.into_iter().fold(draft, |graph, part| part(graph)).compile()
     }
@@ -255,6 +257,22 @@ impl<S: GraphState> Graph<S> {
         self.parts.push(Box::new(part));
         self
     }
+}
+
+/// Refuses reducers that no update of their field could pass. States that are declared by hand say themselves what a field is.
+fn check_reducers(graph: &str, schema: &StateSchema) -> Result<(), EngineError> {
+    for (name, field) in schema.fields() {
+        if let Some(needed) = field.reducer.lacks(&field.default) {
+            let message = format!(
+                "graph `{graph}`: the reducer {} needs {needed}, and field `{name}` is {}: give it to a field that is {needed}, \
+                 or leave it out",
+                field.reducer.name(),
+                shape(&field.default)
+            );
+            return Err(EngineError::new(Category::ReducerConfigurationInvalid, message));
+        }
+    }
+    Ok(())
 }
 
 struct TypedNode<S, V, F> {
@@ -298,4 +316,44 @@ where
 
 fn read<S: GraphState, V: View<S>>(state: &State) -> Result<V, NodeError> {
     V::view(state).map_err(|reason| NodeError::new(reason).with_category(Category::StateValidationError))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::END;
+
+    crate::state! {
+        #[derive(Clone, Debug, Default)]
+        struct Essay {
+            topic: String,
+            drafts: Vec<String>,
+            sources: Option<Vec<String>>,
+        }
+    }
+
+    fn compiled(graph: Graph<Essay>) -> Result<CompiledGraph, EngineError> {
+        graph.entry("write").node("write", async |()| Ok(Update::none())).edge("write", END).compile()
+    }
+
+    #[test]
+    fn a_reducer_of_a_field_that_it_cannot_reduce_does_not_compile() {
+        let sound = Graph::<Essay>::new("essay").reducer(Essay::drafts, Reducer::Append);
+        assert!(compiled(sound.reducer(Essay::sources, Reducer::Append)).is_ok());
+        for (graph, said) in [
+            (
+                Graph::<Essay>::new("essay").reducer(Essay::topic, Reducer::Append),
+                "graph `essay`: the reducer append needs a list, and field `topic` is a string: give it to a field that is a \
+                 list, or leave it out",
+            ),
+            (
+                Graph::<Essay>::new("essay").reducer(Essay::drafts, Reducer::Merge),
+                "graph `essay`: the reducer merge needs a mapping, and field `drafts` is a list: give it to a field that is a \
+                 mapping, or leave it out",
+            ),
+        ] {
+            let refused = compiled(graph).expect_err(said);
+            assert_eq!((refused.category().as_str(), refused.message()), ("reducer_configuration_invalid", said));
+        }
+    }
 }

@@ -138,6 +138,20 @@ impl Reducer {
         }
     }
 
+    /// What a value must be for it to be merged into, if `default` is that not. Null may become it.
+    pub(crate) fn lacks(&self, default: &Value) -> Option<&'static str> {
+        let (needed, is_that) = match self {
+            Self::LastWriteWins | Self::Custom { .. } => return None,
+            Self::Append
+            | Self::ConcatFlatten
+            | Self::BoundedAppend { .. }
+            | Self::DedupeAppend { .. }
+            | Self::MergeByKey { .. } => ("a list", default.is_array()),
+            Self::Merge | Self::MergeAll => ("a mapping", default.is_object()),
+        };
+        (!is_that && !default.is_null()).then_some(needed)
+    }
+
     /// Checks that `update` can be merged into `prior` and returns the change, without making it. Code of the
     /// application that panics has failed.
     pub(crate) fn prepare(&self, prior: &Value, update: Value) -> Result<CheckedMerge, String> {
