@@ -48,7 +48,9 @@
 //! | want to | use |
 //! |---|---|
 //! | begin a package with an agent, its test and a Makefile | `dormouse new FOLDER` |
-//! | write a graph | [`Graph`], [`state!`], [`Update`], [`Middleware`] |
+//! | write a graph | [`Graph`], [`state!`], [`Update`] |
+//! | run several things at once | [`FanOut`], [`ParallelBranches`] |
+//! | try again, or go on without | [`middleware`], or a [`Middleware`] of your own |
 //! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`], [`Voters`] |
 //! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
@@ -67,10 +69,11 @@ pub mod tools;
 
 pub use dormouse_api::{Agent, Agents, AgentsError, Outside};
 pub use dormouse_engine::{
-    Answer, Branch, CompiledGraph, Deadline, Delay, DelayError, END, EngineError, ErrorPolicy, FanOut, Field, FieldKey,
-    FieldKeys, Graph, GraphState, Integer, IntoField, List, Middleware, Migrations, Next, NodeError, ParallelBranches,
-    Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target, Update, UpgradePolicy,
-    View, VoteOutcome, Voters, Votes, Wait, record, save_session, state, view,
+    Amount, Answer, Branch, CompiledGraph, Deadline, Delay, DelayError, END, EngineError, ErrorPolicy, FanOut, Field,
+    FieldKey, FieldKeys, Graph, GraphState, Integer, IntoField, List, Middleware, Migrate, Migrations, Next, Node,
+    NodeError, OnEmpty, ParallelBranches, Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State,
+    Step, Target, Update, UpgradePolicy, View, VoteOutcome, Voters, Votes, Wait, When, middleware, record,
+    save_session, state, view,
 };
 pub use dormouse_ports::{
     BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,

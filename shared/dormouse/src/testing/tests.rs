@@ -1,7 +1,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::{Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Wait, invocation_id};
+use crate::{
+    Answer, Branch, CompiledGraph, Delay, END, EngineError, Graph, NodeError, ParallelBranches, Projection, Rule, Wait,
+    invocation_id,
+};
 
 crate::state! {
     #[derive(Clone, Debug, Default)]
@@ -146,4 +149,67 @@ fn a_node_that_sleeps_on_its_clock_moves_it() {
     let order = bed.start("patient", json!({}));
     assert_eq!(bed.status(&order).completed()["paid"], true);
     assert_eq!(bed.now(), before + Duration::from_secs(5));
+}
+
+crate::state! {
+    #[derive(Clone, Debug, Default)]
+    struct Trip {
+        city: String,
+        weather: String,
+        hotel: String,
+    }
+}
+
+#[test]
+fn branches_are_given_the_fields_that_are_named_and_give_theirs_back() {
+    let inner = |words: &'static str| {
+        Graph::<Order>::new(words)
+            .entry("say")
+            .node("say", move |order: Order| async move { Ok(Order::item.set(format!("{words} {}", order.item))) })
+            .edge("say", END)
+            .compile()
+            .map(Arc::new)
+    };
+    let trip = move |_: &Outside| {
+        let into = |field| Projection::by_name().input(Order::item, Trip::city).output(field, Order::item);
+        let branches = ParallelBranches::new()
+            .branch("weather", Branch::subgraph(inner("rain in")?, into(Trip::weather)))
+            .branch("hotel", Branch::subgraph(inner("a bed in")?, into(Trip::hotel)));
+        Graph::<Trip>::new("trip")
+            .inputs(Trip::city)
+            .entry("both")
+            .parallel_branches("both", branches)
+            .edge("both", END)
+            .compile()
+    };
+    let mut bed = TestBed::new(&Agents::new().graph(trip));
+    let trip = bed.start("trip", json!({ "city": "Rome" }));
+    let state = bed.status(&trip).completed();
+    assert_eq!((&state["weather"], &state["hotel"]), (&json!("rain in Rome"), &json!("a bed in Rome")));
+}
+
+#[test]
+fn what_a_node_fails_with_says_whether_a_run_that_slept_goes_on() {
+    let careful = |_: &Outside| {
+        Graph::<Order>::new("careful")
+            .entry("ask")
+            .wait("ask", |_| Ok(Wait::signal("asked", Answer::new().required(Order::item, Rule::text()))))
+            .node("pay", async |order: Order| match order.item.as_str() {
+                "lamp" => Err(NodeError::new("no lamp").with_category(Category::Application("no_such_item".into()))),
+                "bed" => panic!("out of paper"),
+                _ => Err(NodeError::new("try again")),
+            })
+            .edge("ask", "pay")
+            .edge("pay", END)
+            .compile()
+    };
+    let mut bed = TestBed::new(&Agents::new().graph(careful));
+    let order = bed.start("careful", json!({}));
+    for (item, said) in [("chair", "try again"), ("bed", "the node panicked: out of paper")] {
+        let refused = bed.answer(&order, json!({ "item": item })).unwrap_err();
+        assert_eq!((refused.category.as_str(), refused.message.as_str()), ("node_exception", said));
+        assert!(bed.status(&order).is_asleep(), "the answer may come again");
+    }
+    assert!(bed.answer(&order, json!({ "item": "lamp" })).is_err());
+    assert_eq!(bed.status(&order).failed().category, "no_such_item");
 }

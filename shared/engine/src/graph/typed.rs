@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_ports::{Category, Checkpointer, EntryKind, EventWait, Map};
 
-use super::{CompiledGraph, GraphBuilder, MakeTwin, Migrate, Projection, SessionPolicy, UpgradePolicy};
+use super::{
+    CompiledGraph, FanOut, GraphBuilder, MakeTwin, Migrate, ParallelBranches, Projection, SessionPolicy, UpgradePolicy,
+};
 use crate::node::{Middleware, Node, Target};
 use crate::state::{Reducer, shape};
 use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, StateSchema, Update, View, Wait, suspend};
@@ -120,7 +122,24 @@ impl<S: GraphState> Graph<S> {
         self.part(|outer| outer.subgraph(name, graph, projection))
     }
 
-    /// Wraps the node `name`.
+    /// Adds a node that runs a graph once for each item of a list, or a number of times, several at once.
+    pub fn fan_out(self, name: &str, fan_out: FanOut) -> Self {
+        let name = name.to_owned();
+        self.part(|graph| graph.fan_out(name, fan_out))
+    }
+
+    /// Adds a node that runs different things side by side.
+    pub fn parallel_branches(self, name: &str, branches: ParallelBranches) -> Self {
+        let name = name.to_owned();
+        self.part(|graph| graph.parallel_branches(name, branches))
+    }
+
+    /// Wraps every node, outside of the middleware of single nodes.
+    pub fn wrap_all(self, middleware: Arc<dyn Middleware>) -> Self {
+        self.part(|graph| graph.wrap_all(middleware))
+    }
+
+    /// Wraps the node `name`, which was added before, inside of its present middleware.
     pub fn wrap(self, name: &str, middleware: Arc<dyn Middleware>) -> Self {
         let name = name.to_owned();
         self.part(move |graph| graph.wrap(&name, middleware))

@@ -91,6 +91,13 @@ impl<S, V> fmt::Display for FieldKey<S, V> {
     }
 }
 
+/// The name of the field, where a graph is told by names which fields go in and out of another one.
+impl<S, V> From<FieldKey<S, V>> for Arc<str> {
+    fn from(key: FieldKey<S, V>) -> Self {
+        key.name.into()
+    }
+}
+
 /// Several fields of the record `S`: a key, a list of keys, or a tuple of keys for fields of different types.
 pub trait FieldKeys<S> {
     /// Their names in order.
