@@ -26,6 +26,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     check_reachable(&draft, &entry, &edges)?;
     let mut warnings = check_projections(&draft)?;
     check_migrations(&draft)?;
+    warnings.extend(pauses_left_behind(&draft));
     warnings.extend(sessions_left_behind(&draft));
     let nodes = assemble(draft.nodes, &edges, &draft.middleware);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
@@ -245,6 +246,21 @@ fn check_migrations(draft: &GraphBuilder) -> Result<(), EngineError> {
     migrations.check_chains(Migrated::Checkpoint, draft.schema.version())
 }
 
+/// Warnings about versions of which pauses are migrated, and do not get to that of the graph.
+fn pauses_left_behind(draft: &GraphBuilder) -> Vec<String> {
+    let graph = &draft.name;
+    let declared = draft.schema.version();
+    let left = draft.policies.checkpoints.migrations.astray_of(declared);
+    left.into_iter()
+        .map(|from| {
+            format!(
+                "checkpoint_state_migration_missing: graph `{graph}` migrates pauses from version `{from}`, and not on to its \
+                 own, which is `{declared}`: register the migration that is missing, or set `version` to where they lead"
+            )
+        })
+        .collect()
+}
+
 /// Warnings about versions of which pauses go on and sessions do not.
 fn sessions_left_behind(draft: &GraphBuilder) -> Vec<String> {
     let Some(sessions) = &draft.policies.sessions else { return Vec::new() };
@@ -365,6 +381,27 @@ mod tests {
         let policy = SessionPolicy::full_state().migration("1", "3", same.clone()).unwrap();
         let all = graph(policy.migration("2", "3", same.clone()).unwrap());
         assert!(all.warnings().is_empty(), "{:?}", all.warnings());
+    }
+
+    #[test]
+    fn a_version_whose_pauses_are_left_behind_is_told() {
+        let same: crate::Migrate = Arc::new(Ok);
+        let graph = |version: &str| {
+            let schema = StateSchema::new().with_version(version);
+            let graph = GraphBuilder { schema, ..shop() }.entry("pay").edge("pay", END);
+            graph.migration("1", "2", same.clone()).migration("2", "3", same.clone()).compile().unwrap()
+        };
+        let told = |from: &str, to: &str| {
+            format!(
+                "checkpoint_state_migration_missing: graph `shop` migrates pauses from version `{from}`, and not on to its own, \
+                 which is `{to}`: register the migration that is missing, or set `version` to where they lead"
+            )
+        };
+        assert_eq!(graph("4").warnings(), [told("1", "4"), told("2", "4")]);
+        assert_eq!(graph("").warnings(), [told("1", ""), told("2", "")], "its version was forgotten");
+        for version in ["1", "2", "3"] {
+            assert!(graph(version).warnings().is_empty(), "{version}: {:?}", graph(version).warnings());
+        }
     }
 
     #[test]

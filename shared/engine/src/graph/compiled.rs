@@ -327,7 +327,7 @@ impl CompiledGraph {
     }
 
     /// Warnings about parts that compiled but look like a mistake: `projection_reducer_round_trip`,
-    /// `session_state_migration_missing`. Who serves the graph writes them into the log.
+    /// `checkpoint_state_migration_missing`, `session_state_migration_missing`. Who serves the graph writes them into the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

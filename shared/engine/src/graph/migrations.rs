@@ -113,6 +113,13 @@ impl Migrations {
         sources.filter(|from| ***from != *declared && !self.shortest(from, declared).is_empty()).collect()
     }
 
+    /// The versions other than `declared` that its migrations know, and from which none leads to that, nor to them from that.
+    pub(super) fn astray_of(&self, declared: &str) -> BTreeSet<&Arc<str>> {
+        let leads = |from: &str, to: &str| !self.shortest(from, to).is_empty();
+        let sources = self.steps.keys().map(|(from, _)| from).filter(|from| ***from != *declared);
+        sources.filter(|from| !leads(from, declared) && !leads(declared, from)).collect()
+    }
+
     /// Brings all `states` from version `from` to version `to`, each along the same shortest chain. Equal versions
     /// consult nothing (§10.12.3).
     pub(crate) fn migrate(
