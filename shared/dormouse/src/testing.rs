@@ -46,13 +46,20 @@ type Failed = BTreeMap<InvocationId, (Timestamp, Duration)>;
 pub struct TestBed {
     runtime: Runtime,
     server: Server,
+    world: World,
+    /// Number of the published events that were delivered.
+    delivered: usize,
+    started: usize,
+}
+
+/// What stays while the agents change.
+#[derive(Default)]
+struct World {
     store: Arc<MemoryStore>,
     clock: Arc<ManualClock>,
     bus: Arc<MemoryBus>,
     subscriptions: Arc<MemorySubscriptions>,
-    /// Number of the published events that were delivered.
-    delivered: usize,
-    started: usize,
+    ids: Arc<CountingIds>,
 }
 
 /// An invocation of a graph, by its id.
@@ -158,35 +165,18 @@ impl TestBed {
     pub fn new(agents: &Agents) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
-        let store = Arc::new(MemoryStore::default());
-        let clock = Arc::new(ManualClock::default());
-        let bus = Arc::new(MemoryBus::default());
-        let subscriptions = Arc::new(MemorySubscriptions::default());
-        let agents = agents.compile(&Outside::new(bus.clone(), Arc::new(MovingClock::new(clock.clone()))));
-        let agents = match agents {
-            Ok(agents) => agents,
-            Err(error) => panic!("the agents cannot be served: {error}"),
-        };
-        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let ids = Arc::new(CountingIds::default());
-        let spawner = Arc::new(TokioSpawner);
-        let planner = Arc::new(DescriptorWakes);
-        let app = App::new(Parts {
-            engine: RecordingEngine::new(recording, ids, spawner, planner),
-            agents,
-            maintenance: store.clone().into(),
-            subscriptions: subscriptions.clone(),
-            bus: bus.clone(),
-            callbacks: CallbackSigner::new(CallbackSecret::new("the secret of a test bed, which signs nothing")),
-            signal_key: BearerKey::of_nobody(),
-            authorization: Authorization::None,
-            keys: Keys::new(store.clone()),
-            base_url: None,
-            limits: Limits::default(),
-            telemetry: None,
-        });
-        let server = Server::new(app, ProtocolConfig::new(store.clone(), Cursors::new(b"the secret of a test bed")));
-        Self { runtime, server, store, clock, bus, subscriptions, delivered: 0, started: 0 }
+        let world = World::default();
+        Self { runtime, server: world.serve(agents), world, delivered: 0, started: 0 }
+    }
+
+    /// Serves `agents` from here on in the place of those before, as a deployment of a new version does: what sleeps goes on in
+    /// the graphs of today.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn deploy(&mut self, agents: &Agents) {
+        self.server = self.world.serve(agents);
     }
 
     /// Begins an invocation of `graph` with the fields of `state`, and lets it run until it sleeps or has ended.
@@ -337,12 +327,12 @@ impl TestBed {
 
     /// Events that agents, and Dormouse itself, have published so far.
     pub fn published(&self) -> Vec<Event> {
-        self.bus.events()
+        self.world.bus.events()
     }
 
     /// The time.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.world.clock.now()
     }
 
     /// Lets `time` pass; everything that falls due meanwhile happens at its time. What cannot go on then, since a node fails, is
@@ -414,7 +404,7 @@ impl TestBed {
 
     fn advance_to(&self, time: Timestamp) {
         let step = time.duration_since(self.now());
-        self.clock.advance(Duration::try_from(step).unwrap_or_default());
+        self.world.clock.advance(Duration::try_from(step).unwrap_or_default());
     }
 
     /// The row that falls due next, and when: those in `again` not before then.
@@ -423,7 +413,7 @@ impl TestBed {
             let mut rows = Vec::new();
             let mut cursor = None;
             loop {
-                let page = self.store.list_pending(None, cursor.as_deref()).await;
+                let page = self.world.store.list_pending(None, cursor.as_deref()).await;
                 let page = page.unwrap_or_else(|error| panic!("the index cannot be read: {error}"));
                 rows.extend(page.items);
                 match page.next {
@@ -442,7 +432,7 @@ impl TestBed {
 
     /// Delivers what was published, until nothing new is.
     fn settle(&mut self) {
-        while let Some(event) = self.bus.events().get(self.delivered).cloned() {
+        while let Some(event) = self.world.bus.events().get(self.delivered).cloned() {
             self.delivered += 1;
             self.route(&event);
         }
@@ -458,7 +448,7 @@ impl TestBed {
             ("dormouse", SIGNAL) => self.logged(self.runtime.block_on(app.event(whole, None))),
             _ => {
                 let matching = |shape: &EventShape| matches(&shape.pattern, &whole);
-                for shape in self.subscriptions.rules().into_values().filter(matching) {
+                for shape in self.world.subscriptions.rules().into_values().filter(matching) {
                     if let Some(signal) = shape.signal_of(&whole) {
                         self.logged(self.runtime.block_on(app.event(signal, None)));
                     }
@@ -480,6 +470,35 @@ impl TestBed {
         if let Err(error) = called {
             eprintln!("{}: given back to the service that sent it: {error}", self.now());
         }
+    }
+}
+
+impl World {
+    /// The server of `agents`.
+    #[track_caller]
+    fn serve(&self, agents: &Agents) -> Server {
+        let Self { store, clock, bus, subscriptions, ids } = self;
+        let agents = agents.compile(&Outside::new(bus.clone(), Arc::new(MovingClock::new(clock.clone()))));
+        let agents = match agents {
+            Ok(agents) => agents,
+            Err(error) => panic!("the agents cannot be served: {error}"),
+        };
+        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+        let app = App::new(Parts {
+            engine: RecordingEngine::new(recording, ids.clone(), Arc::new(TokioSpawner), Arc::new(DescriptorWakes)),
+            agents,
+            maintenance: store.clone().into(),
+            subscriptions: subscriptions.clone(),
+            bus: bus.clone(),
+            callbacks: CallbackSigner::new(CallbackSecret::new("the secret of a test bed, which signs nothing")),
+            signal_key: BearerKey::of_nobody(),
+            authorization: Authorization::None,
+            keys: Keys::new(store.clone()),
+            base_url: None,
+            limits: Limits::default(),
+            telemetry: None,
+        });
+        Server::new(app, ProtocolConfig::new(store.clone(), Cursors::new(b"the secret of a test bed")))
     }
 }
 
