@@ -154,8 +154,11 @@ fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
             return Ok(());
         }
         let edge = edge();
-        let message =
-            format!("graph `{graph}`: {edge} `{name}`, which is no node of it: add it with `node`, or fix the name");
+        let remedy = match &**name {
+            "END" => "the end is the constant `END`, without quotes",
+            _ => "add it with `node`, or fix the name",
+        };
+        let message = format!("graph `{graph}`: {edge} `{name}`, which is no node of it: {remedy}");
         Err(refuse(Category::DanglingEdge, message))
     };
     let mut edges = Edges::new();
@@ -425,6 +428,12 @@ mod tests {
                 shop().entry("pay").edge("pay", "ship"),
                 "dangling_edge",
                 "graph `shop`: the edge of node `pay` leads to `ship`, which is no node of it: add it with `node`, or fix the name",
+            ),
+            (
+                shop().entry("pay").edge("pay", "END"),
+                "dangling_edge",
+                "graph `shop`: the edge of node `pay` leads to `END`, which is no node of it: the end is the constant `END`, \
+                 without quotes",
             ),
             (
                 sound().edge("ship", END),
