@@ -12,7 +12,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help program run test simulate record-fixtures record-openapi conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-extended bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
+.PHONY: help program run test simulate record-fixtures record-openapi conformance bench bench-cold starts bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-extended bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -70,6 +70,14 @@ bench-cold: ## Measure how long each function needs to its first answer, its mem
 	@# Optimised: the functions wait for its Runtime API and its store, and those times must not be most of it.
 	@DORMOUSE_PROGRAMS="$(abspath $(TARGET))/$$(cat build/$(HOST)/target)/lambda" DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
 	 $(CARGO) bench --quiet --profile release --package dormouse-tests --bench cold_start
+
+starts: ## Write anew what runs at the start of the functions, which the linker lays side by side; needs valgrind
+	@functions/build.sh $(HOST)
+	@traces="$$(mktemp -d)" && DORMOUSE_TRACES="$$traces" DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
+	 DORMOUSE_PROGRAMS="$(abspath $(TARGET))/$$(cat build/$(HOST)/target)/lambda/symbols" \
+	 $(CARGO) bench --quiet --profile release --package dormouse-tests --bench cold_start && \
+	 '$(abspath $(TARGET))/debug/dormouse-link' list "$$traces"/* > "$$traces.txt" && \
+	 mv "$$traces.txt" functions/link/starts.txt && rm -r "$$traces" && wc -l functions/link/starts.txt
 
 bench-cost: ## Count what a suspended and resumed turn costs by the length of its session's history, and in dollars
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cost

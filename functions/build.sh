@@ -11,6 +11,10 @@ cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "$*" >&2; }
 
+# Where cargo puts programs, and the list of what runs at a start.
+programs="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
+starts="$PWD/functions/link/starts.txt"
+
 machine() {
     case "$1" in
         arm64) echo aarch64 ;;
@@ -49,14 +53,31 @@ fixed="-C relocation-model=static"
 # What Lambda's x86_64 machines have at least (AVX2): a program that asks the processor what it has waits for the hypervisor each time.
 x86_64="-C target-cpu=x86-64-v3"
 
+# What runs at a start lies side by side in a program: functions/link is the linker then, for the toolchain's own LLD. Names of
+# functions have to tell all types for that. With the C library of the runtime it is zig that links, and in no order.
+ordered="-C linker=dormouse-link -C linker-flavor=ld.lld -C link-self-contained=yes -C symbol-mangling-version=v0"
+
+# The flags of rustc for a target.
+flags() {
+    echo "$fixed"
+    [[ $1 != x86_64-* ]] || echo "$x86_64"
+    [[ $1 != *-musl ]] || echo "$ordered"
+}
+
+# unlinked TARGET: programs that were linked before the list was changed are linked again; cargo does not know of it.
+unlinked() {
+    find "$programs/$1/lambda/deps" -maxdepth 1 -type f -name 'dormouse_*' ! -name '*.*' ! -newer "$starts" -delete 2>/dev/null || true
+}
+
 # build TARGET FOLDER PACKAGE...: packages of one call share what they compile, and the features of it.
 build() {
     local target="$1" folder="$2" triple="${1%%.*}" out zip name package
     shift 2
-    export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<< "$triple")_RUSTFLAGS=$fixed$([[ $triple != x86_64-* ]] || echo " $x86_64")"
+    export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<< "$triple")_RUSTFLAGS=$(flags "$triple" | paste -sd ' ')"
+    unlinked "$triple"
     out="$(mktemp -d)"
     # The profile says everything: cargo-lambda's own choices, panic=abort among them, stay out of it.
-    PATH="$tools:$PATH" cargo lambda build --locked --profile lambda --disable-optimizations \
+    PATH="$programs/debug:$tools:$PATH" cargo lambda build --locked --profile lambda --disable-optimizations \
         --target "$target" --output-format zip --lambda-dir "$out" "${@/#/--package=}"
     mkdir -p "$folder"
     for zip in "$out"/*/bootstrap.zip; do
@@ -74,14 +95,14 @@ build() {
 
 # untuned: the programs that the tests of this machine start, packed.
 untuned() {
-    local folder name programs="${CARGO_TARGET_DIR:-target}/debug" packing
+    local folder name packing
     folder="build/$(uname -m | sed s/aarch64/arm64/)"
     cargo build --quiet --locked --workspace --bins
     rm -rf "$folder"
     mkdir -p "$folder"
     packing="$(mktemp -d)"
     for name in inbound signal socket stream wakeup tools; do
-        strip -o "$packing/bootstrap" "$programs/dormouse-$name"
+        strip -o "$packing/bootstrap" "$programs/debug/dormouse-$name"
         python3 -m zipfile -c "$folder/$name.zip" "$packing/bootstrap"
     done
     rm -rf "$packing"
@@ -94,6 +115,7 @@ fi
 [ $# -gt 0 ] || set -- arm64 x86_64
 for arch in "$@"; do machine "$arch" >/dev/null; done
 tools="$(infra/venv.sh functions/requirements-build.txt)"
+cargo build --quiet --locked --package dormouse-link
 
 built=0
 for arch in "$@"; do
@@ -104,10 +126,13 @@ for arch in "$@"; do
         continue
     fi
     say "building for $target (the first time takes some minutes)"
+    export DORMOUSE_STARTS="$starts"
     build "$target" "build/$arch" dormouse-inbound dormouse-signal dormouse-socket dormouse-stream \
         dormouse-wakeup
     # A program of its own with little in it: it must not share the features of the others.
     build "$target" "build/$arch" dormouse-tools-function
+    # What is compared with is linked as anybody would.
+    unset DORMOUSE_STARTS
     if [ -n "${COMPARE:-}" ]; then build "$target" "build/$arch/compare" dormouse-hello; fi
     echo "${target%%.*}" > "build/$arch/target"
     built=$((built + 1))

@@ -14,11 +14,12 @@
 //! | `DORMOUSE_VARIANTS` | a folder of programs that are `wakeup` built in other ways, to be compared as well; none |
 //! | `BUNDLE` | the file of certificates that the system trusts; `/etc/ssl/certs/ca-certificates.crt` |
 //! | `ROUNDS` | how often each is started; 100 |
+//! | `DORMOUSE_TRACES` | a folder: what runs at each start is written there by valgrind, and nothing is measured (`make starts`) |
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a report for people; a broken benchmark may stop")]
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use dormouse_api::keys::{CHANCE, KeyToken};
@@ -119,11 +120,17 @@ fn main() -> ExitCode {
         println!("cold start: there is no file {}; install ca-certificates, or name one as BUNDLE", bundle.display());
         return ExitCode::FAILURE;
     }
+    let traces = folder("DORMOUSE_TRACES");
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let copies = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut subjects = subjects(&programs, &zips, folder("DORMOUSE_VARIANTS").as_deref());
+        if let Some(traces) = traces {
+            subjects.retain(|subject| subject.program.exists());
+            trace(&subjects, &bundle, &traces).await;
+            return ExitCode::SUCCESS;
+        }
         for subject in &mut subjects {
             let copy = copies.path().join(subject.program.file_name().unwrap());
             if !copy.exists() {
@@ -155,10 +162,15 @@ fn main() -> ExitCode {
 
 /// Starts the program of `subject` and waits for its first answer.
 async fn start(subject: &Subject, endpoint: &str, bundle: &Path) -> Start {
+    started(subject, endpoint, bundle, |command| command).await
+}
+
+/// The same with the command that `by` makes of that of the function.
+async fn started(subject: &Subject, endpoint: &str, bundle: &Path, by: impl FnOnce(Command) -> Command) -> Start {
     let program = &subject.program;
     let api = RuntimeApi::start(Duration::from_secs(30)).await;
     let answer = api.deliver(subject.event.clone());
-    let mut command = api.function(program, endpoint);
+    let mut command = by(api.function(program, endpoint));
     command.env("SSL_CERT_FILE", bundle);
     let began = Instant::now();
     let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
@@ -171,6 +183,27 @@ async fn start(subject: &Subject, endpoint: &str, bundle: &Path) -> Start {
     let answer = answer.unwrap_or_else(|error| panic!("{}: {error}", subject.label));
     assert_eq!(answer["statusCode"], subject.status, "{}: {answer}", subject.label);
     start
+}
+
+/// Writes into `traces` what runs at a start of each of the `subjects`. The process is killed behind its answer, so that valgrind
+/// writes a part of it now and then.
+async fn trace(subjects: &[Subject], bundle: &Path, traces: &Path) {
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
+    ensure_table(&store.client(), "dormouse").await.unwrap();
+    let endpoint = open_door(&store).await;
+    for (number, subject) in subjects.iter().enumerate() {
+        let part = format!("--callgrind-out-file={}", traces.join(format!("{number}.%p")).display());
+        let traced = |command: Command| {
+            let mut valgrind = Command::new("valgrind");
+            valgrind.args(["--quiet", "--tool=callgrind", "--demangle=no", "--dump-every-bb=15000", &part]);
+            valgrind.arg(command.get_program()).args(command.get_args());
+            valgrind.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            valgrind.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+            valgrind
+        };
+        started(subject, &endpoint, bundle, traced).await;
+        println!("traced: {}", subject.label);
+    }
 }
 
 /// How long the process, which has one thread, was on a processor.

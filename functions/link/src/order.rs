@@ -9,7 +9,10 @@ use crate::starts::Starts;
 
 /// The names by which the linker knows the functions of `starts`: those of Rust among the symbols of `objects`, those of C as
 /// they are.
-pub(crate) fn symbols_in_order<'p>(starts: &Starts, objects: impl Iterator<Item = &'p Path>) -> io::Result<Vec<String>> {
+pub(crate) fn symbols_in_order<'p>(
+    starts: &Starts,
+    objects: impl Iterator<Item = &'p Path>,
+) -> io::Result<Vec<String>> {
     let mut found: Vec<(usize, String)> = starts.plain().map(|(name, at)| (at, name.to_owned())).collect();
     for path in objects {
         let bytes = std::fs::read(path)?;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// What the head of a list says.
-const HEAD: &str = "# What runs at the start of the functions, by `make starts`: names of C, digests of names of Rust.\n";
+const HEAD: &str =
+    "# What runs at the start of the functions, by `make starts`: names of C, digests of names of Rust.\n";
 /// Bytes of a digest that are enough to tell some ten thousand names apart.
 const DIGEST: usize = 8;
 
