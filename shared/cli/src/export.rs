@@ -1,7 +1,8 @@
 //! A session, written whole.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use dormouse_http::percent::encode;
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::talk::{Client, ServerArgs, TalkError};
 use crate::terminal;
@@ -103,7 +105,7 @@ impl ExportLines {
         let unfinished = place.as_deref().filter(|path| is_replaced(path)).map(beside);
         let out: Box<dyn Write> = match unfinished.as_ref().or(place.as_ref()) {
             Some(path) => {
-                let file = File::create(path);
+                let file = if unfinished.is_some() { begun(path) } else { File::create(path) };
                 let file = file.map_err(|error| SessionExportError::File { place: path.clone(), error })?;
                 Box::new(io::BufWriter::new(file))
             }
@@ -133,7 +135,7 @@ impl ExportLines {
 impl Drop for ExportLines {
     fn drop(&mut self) {
         if let Some(unfinished) = &self.unfinished {
-            // Where it cannot be removed, the next export writes it anew.
+            // Where it cannot be removed, no other export is held by it.
             let _ = fs::remove_file(unfinished);
         }
     }
@@ -144,15 +146,22 @@ fn is_replaced(path: &Path) -> bool {
     fs::symlink_metadata(path).map_or(true, |there| there.is_file())
 }
 
-/// The file beside `path` that is written first.
+/// The file beside `path` that is written first, and by no other export.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".unfinished");
+    name.push(format!(".{}.unfinished", Uuid::new_v4().simple()));
     name.into()
+}
+
+/// Makes a file that only this user can read: what was said is in it.
+fn begun(file: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use serde_json::json;
 
     use super::*;
@@ -175,5 +184,22 @@ mod tests {
         begun("second").end("session_1").expect("it is whole");
         assert!(fs::read_to_string(&place).expect("a file").contains("second"));
         assert!(!is_replaced(folder.path()) && is_replaced(&folder.path().join("new")));
+    }
+
+    #[test]
+    fn two_exports_to_one_file_leave_one_of_them_whole_and_to_its_user_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("session.jsonl");
+        let mut one = ExportLines::to(Some(place.clone())).expect("a file");
+        one.write(&json!("one")).expect("a line");
+        let mut other = ExportLines::to(Some(place.clone())).expect("a file");
+        other.write(&json!("other")).expect("a line");
+        one.write(&json!("one, too")).expect("a line");
+        other.end("session_1").expect("it is whole");
+        assert_eq!(fs::read_to_string(&place).expect("a file"), "\"other\"\n");
+        one.end("session_1").expect("it is whole");
+        assert_eq!(fs::read_to_string(&place).expect("a file"), "\"one\"\n\"one, too\"\n");
+        assert_eq!(fs::metadata(&place).expect("a file").permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 }
