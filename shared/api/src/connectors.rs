@@ -9,7 +9,7 @@
 //! # Invariants
 //! - A delivery and what it becomes are one transaction: it is known by its id for longer than its sender repeats it,
 //!   and the same one again is answered 200 and changes nothing.
-//! - One that is not believed is answered 401, and counted; nothing else of it is kept.
+//! - One that is not believed is answered 401, and counted where it bears a signature; nothing else of it is kept.
 
 mod mapping;
 mod proof;
@@ -39,7 +39,7 @@ use crate::lists::Lists;
 use crate::page::Narrowed;
 use crate::reads::Reads;
 use crate::refusal::{busy, check_line, conflict, internal, store};
-use crate::signature::{SignatureScheme, SignedBody};
+use crate::signature::{Distrust, SignatureScheme, SignedBody};
 use crate::{Call, CallAnswer};
 use mapping::{MAPPING_FORM, Mapping, OF_RESPONSES, delivered, text_at};
 use proof::DeliveryProof;
@@ -205,12 +205,17 @@ impl Api {
         let stored = stored.ok_or_else(not_found)?;
         let index = &stored.kept.own;
         let (Some(proof), Some(mapping)) = (&index.proof, &index.mapping) else { return Err(not_found()) };
+        let distrusted = |distrust: Distrust| ProtocolError::new(ErrorCode::Unauthenticated, distrust.message());
+        // No secret makes up for a signature that is not there, and anybody can send that: it costs neither one nor a write.
+        if let Err(unsigned @ Distrust::Header(_)) = proof.scheme.verify(&sent, &[], &proof.header, now) {
+            return Err(distrusted(unsigned));
+        }
         let secrets = self.proofs.secrets_of(&stored, proof, now).await?;
         let id = match proof.scheme.verify(&sent, &secrets, &proof.header, now) {
             Ok(id) => id,
             Err(distrust) => {
                 self.count_refused(&connector_id, now).await;
-                return Err(ProtocolError::new(ErrorCode::Unauthenticated, distrust.message()));
+                return Err(distrusted(distrust));
             }
         };
         if stored.kept.resource.status != ConnectorStatus::Active {

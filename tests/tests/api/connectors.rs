@@ -194,6 +194,29 @@ async fn sent(world: &World, connector: &str, headers: &[(&str, String)], body: 
     Ok(crate::world::body(answer))
 }
 
+#[tokio::test]
+async fn what_bears_no_signature_costs_neither_a_secret_nor_a_write() {
+    let world = World::new();
+    let (id, _) = connector(&world, json!({"kind": "message", "text": "/issue/title"}), json!({})).await;
+    let vault = world.get(&format!("/v1/connectors/{id}")).await["auth"]["vault_id"].clone();
+    for scheme in ["github", "slack", "standard_webhooks", "hmac"] {
+        // The vault has no such secret: whoever needed it would be told 503.
+        let auth = json!({"scheme": scheme, "vault_id": vault, "secrets": ["NONE"]});
+        world.patch(&format!("/v1/connectors/{id}"), json!({"auth": auth})).await;
+        let before = world.written();
+        for headers in [vec![], vec![("x-hub-signature-256", "sha1=0".to_owned()), ("x-signature", "!".to_owned())]] {
+            let refusal = sent(&world, &id, &headers, ISSUE.as_bytes()).await.expect_err(scheme);
+            assert_eq!(refusal.status(), 401, "{scheme}: {refusal}");
+        }
+        assert_eq!(before, world.written(), "{scheme}");
+    }
+    let auth = json!({"scheme": "github", "vault_id": vault, "secrets": ["NONE"]});
+    world.patch(&format!("/v1/connectors/{id}"), json!({"auth": auth})).await;
+    assert_eq!(deliver(&world, &id, "d1", SECRET, ISSUE).await.expect_err("no secret").status(), 503);
+    let shown = world.get(&format!("/v1/connectors/{id}")).await;
+    assert_eq!(shown["webhook"]["refused_deliveries"], 0);
+}
+
 /// The headers of Standard Webhooks for `body`, signed at `seconds` of the clock of the sender.
 fn standard(id: &str, seconds: i64, body: &str) -> [(&'static str, String); 3] {
     let code = standard_signature(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), id, seconds, body.as_bytes());
