@@ -19,7 +19,9 @@ use dormouse_ports::PausedInvocation;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{EventId, SessionId, TaskId, WebhookId};
 use dormouse_protocol::resource::{CreateWebhookRequest, Session, Task, Webhook, WebhookFormat};
-use dormouse_protocol::{Draft, Envelope, ErrorCode, Event, EventKind, Identifier, List, Operation, ProtocolError};
+use dormouse_protocol::{
+    Draft, Envelope, ErrorCode, Event, EventKind, Identifier, List, Operation, ProtocolError, Scope,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -175,6 +177,7 @@ impl Api {
         // Where none is sent, that is the answer, whatever else is wrong.
         let keys = self.webhook_keys()?;
         let webhook = self.checked_webhook(call.body.clone().decode()?, call.now)?;
+        check_may_read(call, webhook.format)?;
         let session = self.reads.named::<Session>(call, "session_id").await?;
         let session_id = session.kept.resource.envelope.id.clone();
         if let Some(task) = &webhook.task_id
@@ -233,6 +236,22 @@ impl Api {
         told(&mut change, "vendor.dormouse.webhook_deleted", &id);
         Change::new(change.close()?.1, NO_CONTENT, &json!({}))
     }
+}
+
+/// Checks that the caller of `call` may read what a webhook of this format sends: its address is of the caller's choice.
+///
+/// # Errors
+/// `permission_denied` with the scope that its key lacks.
+fn check_may_read(call: &Call, format: WebhookFormat) -> Result<(), ProtocolError> {
+    let needed = match format {
+        WebhookFormat::Standard => Scope::EventsRead,
+        WebhookFormat::A2a => Scope::TasksRead,
+    };
+    if call.actor.scopes.contains(&needed) {
+        return Ok(());
+    }
+    let message = format!("a webhook of this format sends what the key may not read: it needs {}", needed.as_str());
+    Err(ProtocolError::new(ErrorCode::PermissionDenied, message).with_detail("scope", needed.as_str()))
 }
 
 fn told(change: &mut SessionChange, kind: &str, id: &WebhookId) {

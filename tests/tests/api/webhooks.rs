@@ -9,6 +9,7 @@ use dormouse_harness::{FreshTurn, Transmission, TurnOutcome};
 use dormouse_ports::{
     Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map,
 };
+use dormouse_protocol::Scope;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
@@ -204,6 +205,28 @@ async fn a_webhook_of_one_task_tells_of_no_other_and_as_a2a_wants_it() {
     assert_eq!(bodies[0]["status"]["state"], "canceled");
     let headers = headers(&world.posts.taken()[0]);
     assert!(headers.contains(&("x-a2a-notification-token".to_owned(), "t0k3n".to_owned())));
+}
+
+#[tokio::test]
+async fn a_webhook_sends_nothing_that_the_key_which_makes_it_may_not_read() {
+    let world = World::new();
+    let session = world.session().await;
+    let task = submitted(&world, &session).await;
+    let target = format!("{session}/webhooks");
+    let without = |scope: Scope| {
+        let mut actor = ada();
+        actor.scopes.remove(&scope);
+        actor
+    };
+    let events = json!({"url": "https://a.example.com", "events": ["session.message_appended"]});
+    let status = json!({"url": "https://a.example.com", "task_id": task, "format": "a2a"});
+    for (hook, scope) in [(&events, Scope::EventsRead), (&status, Scope::TasksRead)] {
+        let refusal = world.refusal(without(scope), "POST", &target, hook.clone()).await;
+        assert_eq!(refusal.status(), 403, "{refusal}");
+        assert_eq!(json!(refusal.into_response("r"))["error"]["details"]["scope"], scope.as_str());
+    }
+    world.call(without(Scope::TasksRead), "POST", &target, &events, None).await.expect("it reads events");
+    world.call(without(Scope::EventsRead), "POST", &target, &status, None).await.expect("it reads tasks");
 }
 
 #[tokio::test]
