@@ -115,7 +115,8 @@ pub enum IndexRepair {
     Ended(PendingRow),
     /// The row of a pause that sleeps is missing, and is written again.
     Row(Box<PausedInvocation>),
-    /// A signal item of a pause that sleeps is missing, and is written again, unless the id is taken meanwhile.
+    /// A signal item of a pause that sleeps is missing, and is written again, unless the id is taken or the pause over
+    /// meanwhile.
     Wait(Box<PausedInvocation>),
     /// The signal of this row is parked no more: the row goes away.
     Unparked(ParkedRow),

@@ -331,6 +331,7 @@ checks! {
         only_the_row_of_that_pause_is_removed,
         a_lost_row_is_written_again_once,
         a_lost_wait_is_written_again_where_its_place_is_free,
+        no_wait_is_written_again_of_a_pause_that_is_over,
         what_was_parked_is_listed_until_it_is_removed,
         a_position_is_kept_for_each_lane,
     ],

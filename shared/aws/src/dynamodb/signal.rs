@@ -186,14 +186,19 @@ pub(super) fn wait_write(
     values.into_iter().fold(write, |write, (name, value)| write.with(name, value))
 }
 
-/// The wait of `paused` for the signal `id` once more, where no record that counts is in its place.
+/// The wait of `paused` for the signal `id` once more, where no record that counts is in its place, and none tells that the
+/// invocation is past that pause.
 pub(super) fn rewait_write(paused: &PausedInvocation, id: &SignalId) -> ItemWrite {
     // A freed one expired at the beginning of time. One that was parked stays, also where its time is over.
+    let over = "phase = :delivered OR (phase = :buffered AND expires_at <= :now)";
+    let earlier = "invocation_id <> :waiter OR generation < :generation";
     ItemWrite::put(&Key::signal(id), bond(paused, WAITING))
-        .when(&format!("{UNHEARD} OR phase = :delivered"))
+        .when(&format!("attribute_not_exists(pk) OR (({over}) AND ({earlier}))"))
         .with(":delivered", text_value(DELIVERED))
         .with(":buffered", text_value(BUFFERED))
         .with(":now", time_value(Timestamp::UNIX_EPOCH))
+        .with(":waiter", text_value(paused.invocation_id.as_str()))
+        .with(":generation", number_value(paused.generation))
 }
 
 /// Ends the wait of `paused` for the signal `id`. No other invocation may change an awaited signal, so that it needs no

@@ -116,6 +116,23 @@ pub(super) async fn a_lost_wait_is_written_again_where_its_place_is_free(store: 
     assert_eq!(state("s2").await, Some(SignalState::Buffered(signal)), "what was parked is not lost");
 }
 
+pub(super) async fn no_wait_is_written_again_of_a_pause_that_is_over(store: Store) {
+    let state =
+        async |id: &str| store.load_signal(&id.into(), at(0)).await.expect("an answer").map(|known| known.state);
+    let over = |generation| Some(SignalState::Delivered { invocation_id: "i1".into(), generation });
+    let (first, second) = (pause("i1", 1, "s1"), pause("i1", 2, "s2"));
+    sleep(&store, &first).await;
+    claimed(&store, "i1", "worker").await;
+    store.commit(&commit("second", None, Some(again(&second, "worker", &first)))).await.expect("it sleeps again");
+    repair(&store, IndexRepair::Wait(Box::new(first))).await;
+    assert_eq!(state("s1").await, over(1), "it sleeps in the next one");
+    claimed(&store, "i1", "worker").await;
+    let end = complete(&second, "worker", Map::new());
+    store.commit(&commit("end", None, Some(end))).await.expect("it completes");
+    repair(&store, IndexRepair::Wait(Box::new(second))).await;
+    assert_eq!(state("s2").await, over(2), "it has ended");
+}
+
 pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
     sleep(&store, &pause("asleep", 1, "awaited")).await;
     for id in ["nobody", "gone"] {

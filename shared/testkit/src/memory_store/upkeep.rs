@@ -113,6 +113,13 @@ impl Tables {
                 self.pending.entry(pending_key(&row)).or_insert(row);
             }
             IndexRepair::Wait(paused) => {
+                let is_past = |record: &InvocationRecord| {
+                    record.paused.generation > paused.generation
+                        || glance(self, record).standing == InvocationPhase::Ended
+                };
+                if self.invocations.get(&paused.invocation_id).is_some_and(is_past) {
+                    return;
+                }
                 for id in paused.waits() {
                     let invocation_id = paused.invocation_id.clone();
                     let generation = paused.generation;
