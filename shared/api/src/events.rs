@@ -3,7 +3,7 @@
 //! The stream of a session is called by its id and has all events of what belongs to it. The events of a task are those
 //! of its session's stream that name it. An artifact that belongs to no session has a stream of its own.
 
-use dormouse_ports::{Map, Records};
+use dormouse_ports::{Map, Records, limits};
 use dormouse_protocol::envelope::{List, Named};
 use dormouse_protocol::id::{ArtifactId, EventId, SessionId};
 use dormouse_protocol::request::{Filters, RangeQuery};
@@ -61,18 +61,20 @@ impl Reads {
             None => from,
         };
         let mut events = Vec::new();
-        let mut looked_at = 0;
+        let (mut looked_at, mut bytes) = (0, 0);
         let mut more = true;
-        while more && events.len() <= query.limit && looked_at < LOOKED_AT {
-            let entries = self.records().entries(stream, position, PAGE.min(query.limit + 1)).await.map_err(store)?;
-            more = entries.len() == PAGE.min(query.limit + 1);
-            looked_at += entries.len();
-            for entry in entries {
-                if events.len() > query.limit {
+        while more && events.len() <= query.limit && bytes <= limits::PAGE && looked_at < LOOKED_AT {
+            let stretch = self.records().stretch(stream, position, PAGE.min(query.limit + 1)).await.map_err(store)?;
+            more = stretch.more;
+            looked_at += stretch.entries.len();
+            for entry in stretch.entries {
+                if events.len() > query.limit || bytes > limits::PAGE {
+                    more = true;
                     break;
                 }
                 position = entry.position;
                 if entry.entry.is_empty() || wanted(&entry.entry) {
+                    bytes += dormouse_json::length(&entry.entry).unwrap_or_default();
                     events.extend(readable(&EventId::at(stream, position), entry.entry));
                 }
             }
@@ -117,11 +119,12 @@ impl Reads {
         let asked_at = clock.now();
         let mut reader = self.reader_behind(call, query.after.as_ref()).await?;
         let mut after = query.after.clone();
-        let mut events = Vec::new();
-        let mut looked_at = 0;
+        let mut events: Vec<Event> = Vec::new();
+        let (mut looked_at, mut bytes) = (0, 0);
         let mut unseen = 0;
         let mut more = true;
-        while more && events.len() <= query.limit && looked_at < LOOKED_AT && unseen < MOST_UNSEEN {
+        let is_full = |events: &[Event], bytes| events.len() > query.limit || bytes > limits::PAGE;
+        while more && !is_full(&events, bytes) && looked_at < LOOKED_AT && unseen < MOST_UNSEEN {
             let until = records.settled(clock.now());
             // One more than the page holds shows that there is another.
             let wanted = query.limit + 1 - events.len();
@@ -129,15 +132,18 @@ impl Reads {
             more = stretch.more;
             let seen_before = looked_at;
             for (id, entry) in stretch.events {
+                let length = dormouse_json::length(&entry).unwrap_or_default();
                 let event = readable(&id, entry);
                 // No cursor names an event that the caller may not see.
                 if event.as_ref().is_none_or(|event| call.actor.reaches(event.workspace_id.as_ref())) {
                     (after, looked_at) = (Some(id), looked_at + 1);
-                    events.extend(event.filter(|event| passes(&filters, event)));
+                    let passing = event.filter(|event| passes(&filters, event));
+                    bytes += passing.as_ref().map_or(0, |_| length);
+                    events.extend(passing);
                 }
             }
             unseen += usize::from(looked_at == seen_before);
-            if stretch.fresh && waits && until < asked_at && events.len() <= query.limit {
+            if stretch.fresh && waits && until < asked_at && !is_full(&events, bytes) {
                 let rest = asked_at.duration_since(until);
                 clock.sleep(rest.try_into().unwrap_or_default()).await;
                 more = true;

@@ -5,7 +5,7 @@
 //! ids. A truncation ends the last stretch that stays; what was cut off stays in the stream as events, and shows no
 //! more.
 
-use dormouse_ports::{Map, Records, StreamEntry};
+use dormouse_ports::{EntryStretch, Map, Records, StreamEntry, limits};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{EventId, MessageId};
 use dormouse_protocol::resource::{Message, Part, Role};
@@ -103,9 +103,14 @@ pub(crate) async fn last(
         while last >= segment.first.max(1) {
             let first = segment.first.max(last.saturating_sub(PAGE as u64 - 1)).max(1);
             let page = TranscriptSegment { stream: segment.stream.clone(), first, last: Some(last) };
-            let read = read(records, &[page], None, (usize::MAX, usize::MAX)).await?;
-            if let Some((_, message)) = read.messages.into_iter().next_back() {
-                return Ok(Some(message));
+            let mut found = None;
+            walk(records, &[page], (None, usize::MAX), &mut |_, message| {
+                found = Some(message);
+                true
+            })
+            .await?;
+            if found.is_some() {
+                return Ok(found);
             }
             last = first - 1;
         }
@@ -113,7 +118,8 @@ pub(crate) async fn last(
     Ok(None)
 }
 
-/// Reads messages of `transcript` behind `after`, at most `limit`, looking at no more than about `budget` events.
+/// Reads messages of `transcript` behind `after`, at most `limit`, and no more of them behind those that fill a
+/// [page](limits::PAGE), looking at no more than about `budget` events.
 ///
 /// # Errors
 /// As [`walk`].
@@ -124,9 +130,11 @@ pub(crate) async fn read(
     (limit, budget): (usize, usize),
 ) -> Result<Reading, ProtocolError> {
     let mut messages = Vec::new();
+    let mut bytes = 0;
     let upto = walk(records, transcript, (after, budget), &mut |spot, message| {
+        bytes += dormouse_json::length(&message).unwrap_or_default();
         messages.push((spot, message));
-        messages.len() < limit
+        messages.len() < limit && bytes <= limits::PAGE
     })
     .await?;
     Ok(Reading { messages, upto })
@@ -162,8 +170,8 @@ pub(crate) async fn walk(
             if wanted == 0 {
                 break;
             }
-            let entries = records.entries(&segment.stream, position, wanted).await.map_err(store)?;
-            let is_end = entries.len() < wanted;
+            let stretch = records.stretch(&segment.stream, position, wanted).await.map_err(store)?;
+            let EntryStretch { entries, more } = stretch;
             looked_at += entries.len();
             for StreamEntry { position: at, entry } in entries {
                 position = at;
@@ -180,7 +188,7 @@ pub(crate) async fn walk(
                     return Ok(Some(spot));
                 }
             }
-            if is_end || segment.last.is_some_and(|last| position >= last) {
+            if !more || segment.last.is_some_and(|last| position >= last) {
                 break;
             }
             if looked_at >= budget {

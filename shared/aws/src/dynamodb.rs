@@ -51,11 +51,12 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
-    Counters, Diagnostics, Document, DocumentKey, DocumentWrite, DocumentWrites, FeedPage, FeedRequest, FeedRow,
-    Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest,
-    ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside,
-    Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
-    ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings, limits,
+    Counters, Diagnostics, Document, DocumentKey, DocumentWrite, DocumentWrites, EntryStretch, FeedPage, FeedRequest,
+    FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations,
+    LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow,
+    PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary,
+    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings,
+    limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -399,6 +400,10 @@ impl Records for DynamoDbStateStore {
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         self.streams.entries(stream, after, limit).await
+    }
+
+    async fn stretch(&self, stream: &str, after: u64, limit: usize) -> Result<EntryStretch, StoreError> {
+        self.streams.stretch(stream, after, limit).await
     }
 
     async fn entry(&self, stream: &str, position: u64) -> Result<Option<StreamEntry>, StoreError> {

@@ -326,6 +326,15 @@ pub struct StreamEntry {
     pub entry: Map,
 }
 
+/// Entries of a stream that are read at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EntryStretch {
+    /// The entries, in order.
+    pub entries: Vec<StreamEntry>,
+    /// True if the stream may go on behind them.
+    pub more: bool,
+}
+
 /// An append that a feed reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRow {
@@ -425,6 +434,16 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError>;
 
+    /// The entries of `stream` behind position `after`, at most `limit`, in order, for who goes on behind them: fewer also
+    /// where more than [`PAGE`](crate::limits::PAGE) bytes of JSON have been read, but one at least before its end.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn stretch(&self, stream: &str, after: u64, limit: usize) -> Result<EntryStretch, StoreError> {
+        let entries = self.entries(stream, after, limit).await?;
+        Ok(EntryStretch { more: entries.len() >= limit, entries })
+    }
+
     /// The entry of `stream` at `position`, if there is one; one without fields stands for one that cannot be read.
     ///
     /// # Errors
@@ -447,7 +466,8 @@ pub trait Records: Send + Sync {
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError>;
 
     /// A stretch of the appends that a feed reports. One that did not happen is never among them; a stretch may be empty
-    /// although the feed goes on behind it.
+    /// although the feed goes on behind it, and ends where more than [`PAGE`](crate::limits::PAGE) bytes of JSON have been
+    /// read.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.

@@ -132,8 +132,8 @@ pub use invocation::{
     Resolution, SHORTFALL, Shortfall, SignalDescriptor,
 };
 pub use journal::{
-    Append, Breadth, Document, DocumentKey, DocumentWrite, DocumentWrites, EndOfStream, Fed, FedAppend, FeedPage,
-    FeedRequest, FeedRow, Hearing, Journal, JournalConflict, ListRequest, Listed, Records, Said, StreamEnd,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, DocumentWrites, EndOfStream, EntryStretch, Fed, FedAppend,
+    FeedPage, FeedRequest, FeedRow, Hearing, Journal, JournalConflict, ListRequest, Listed, Records, Said, StreamEnd,
     StreamEntry, StreamTip,
 };
 pub use limits::InvocationLimits;

@@ -137,6 +137,7 @@ journal_checks! {
     of_many_at_once_one_appends,
     a_journal_that_makes_no_sense_is_refused,
     large_documents_and_entries_survive,
+    large_entries_are_read_a_few_at_once_and_all_of_them_in_the_end,
     ],
     counters: [
         what_is_left_is_taken_until_there_is_too_little,

@@ -13,11 +13,11 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters,
-    Diagnostics, Document, DocumentKey, DocumentWrite, DocumentWrites, FeedPage, FeedRequest, FeedRow, Garbage,
-    GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, Invocations, Journal,
-    LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, Records,
-    RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId,
-    SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry, StreamTip,
+    Diagnostics, Document, DocumentKey, DocumentWrite, DocumentWrites, EntryStretch, FeedPage, FeedRequest, FeedRow,
+    Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, Invocations,
+    Journal, LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside,
+    Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
+    ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry, StreamTip,
 };
 use jiff::Timestamp;
 
@@ -257,6 +257,10 @@ impl Records for MemoryStore {
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         Ok(lock(&self.tables).journal.entries(stream, after, limit))
+    }
+
+    async fn stretch(&self, stream: &str, after: u64, limit: usize) -> Result<EntryStretch, StoreError> {
+        Ok(lock(&self.tables).journal.stretch(stream, after, limit))
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {

@@ -240,9 +240,8 @@ impl TaskTally {
         let mut tally = Self::default();
         let mut after = first.saturating_sub(1);
         loop {
-            let entries = records.entries(stream, after, PAGE).await?;
-            let count = entries.len();
-            for one in entries {
+            let stretch = records.stretch(stream, after, PAGE).await?;
+            for one in stretch.entries {
                 after = one.position;
                 let is_of_task = text(&one.entry, "task_id") == Some(task.as_str());
                 if let (true, Some(kind), Some(Value::Object(payload))) =
@@ -251,7 +250,7 @@ impl TaskTally {
                     tally.add(kind, payload);
                 }
             }
-            if count < PAGE {
+            if !stretch.more {
                 return Ok(tally);
             }
         }

@@ -74,15 +74,14 @@ impl Replays {
         let stream = of.session_id.as_str();
         let mut after = task.kept.own.first.saturating_sub(1);
         loop {
-            let entries = self.reads.records().entries(stream, after, PAGE).await.map_err(store)?;
-            let count = entries.len();
-            for one in entries {
+            let stretch = self.reads.records().stretch(stream, after, PAGE).await.map_err(store)?;
+            for one in stretch.entries {
                 after = one.position;
                 if one.entry.get("task_id").and_then(Value::as_str) == Some(of.envelope.id.as_str()) {
                     source.take(one.entry);
                 }
             }
-            if count < PAGE {
+            if !stretch.more {
                 return Ok(source);
             }
         }

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::{Records, StoreError};
+use dormouse_ports::{EntryStretch, Records, StoreError};
 use dormouse_protocol::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::operation::{Operation, Params};
 use dormouse_protocol::request::{Body, Filters, Query};
@@ -181,8 +181,8 @@ impl EventSource {
                         Err(TailEnd::Elsewhere) => *shared = None,
                     }
                 }
-                let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
-                let more = entries.len() >= limit;
+                let stretch = records.stretch(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
+                let EntryStretch { entries, more } = stretch;
                 *seen = entries.last().map_or(*seen, |entry| entry.position);
                 if !more {
                     *shared = tails.as_ref().map(|tails| tails.in_session(records, session_id, *seen));

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dormouse_ports::{Clock, Map, Records, StoreError};
+use dormouse_ports::{Clock, EntryStretch, Map, Records, StoreError};
 use dormouse_protocol::Event;
 use dormouse_protocol::id::{EventId, WorkspaceId};
 use futures::FutureExt;
@@ -366,8 +366,7 @@ impl TailReader {
             // Behind what one read did not hold there may be much.
             Self::Feed(reader) => reader.next(records, until, if more { KEPT_OF_FEED.0 } else { 1 }).await,
             Self::Session { id, position } => {
-                let entries = records.entries(id, *position, KEPT_OF_SESSION.0).await?;
-                let more = entries.len() >= KEPT_OF_SESSION.0;
+                let EntryStretch { entries, more } = records.stretch(id, *position, KEPT_OF_SESSION.0).await?;
                 *position = entries.last().map_or(*position, |last| last.position);
                 let events = entries.into_iter().map(|one| (EventId::at(id, one.position), one.entry)).collect();
                 Ok(Stretch { events, more, fresh: false })

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Append, Breadth, Document, DocumentKey, DocumentWrite, FeedRow, Map, StoreError, StreamEnd, StreamEntry, StreamTip,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, EntryStretch, FeedRow, Map, StoreError, StreamEnd,
+    StreamEntry, StreamTip, limits,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -296,6 +297,25 @@ impl StreamItems {
         Ok(entries)
     }
 
+    /// The entries behind `after`, as far as a page of bytes goes.
+    pub(super) async fn stretch(&self, stream: &str, after: u64, limit: usize) -> Result<EntryStretch, StoreError> {
+        let mut stretch = EntryStretch::default();
+        let mut bytes = 0;
+        for batch in self.batches(stream, after, limit).await? {
+            stretch.more = stretch.entries.len() >= limit || bytes > limits::PAGE;
+            if stretch.more {
+                break;
+            }
+            for entry in self.entries_of(stream, &batch).await?.into_iter().filter(|entry| entry.position > after) {
+                bytes += length_of(&entry.entry);
+                stretch.entries.push(entry);
+            }
+        }
+        stretch.more = stretch.more || stretch.entries.len() >= limit;
+        stretch.entries.truncate(limit);
+        Ok(stretch)
+    }
+
     /// The entry at `position`: with one request, where the batch is found by its first position.
     pub(super) async fn entry(&self, stream: &str, position: u64) -> Result<Option<StreamEntry>, StoreError> {
         let Some(before) = position.checked_sub(1) else { return Ok(None) };
@@ -424,6 +444,11 @@ fn unreadable(batch: &Item, first: u64) -> Result<Vec<Map>, StoreError> {
     let (_, last) = bounds(batch)?;
     let count = usize::try_from((last + 1).saturating_sub(first)).unwrap_or_default();
     Ok(vec![Map::new(); count])
+}
+
+/// Number of bytes of `entry` as JSON.
+pub(super) fn length_of(entry: &Map) -> usize {
+    dormouse_json::length(entry).unwrap_or_default()
 }
 
 fn created_at(entry: &Map) -> Option<Timestamp> {

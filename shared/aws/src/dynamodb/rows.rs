@@ -8,14 +8,14 @@
 //! Wide lists and feeds are spread over partitions, and a reader merges them.
 
 use dormouse_ports::{
-    Breadth, Document, DocumentKey, FedAppend, FeedPage, FeedRequest, FeedRow, ListRequest, Page, StoreError,
+    Breadth, Document, DocumentKey, FedAppend, FeedPage, FeedRequest, FeedRow, ListRequest, Page, StoreError, limits,
 };
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
 use super::batch::KeyRange;
 use super::item::{Item, number, optional_text, optional_time, text};
-use super::journal::{DocumentItems, StreamItems, is_there};
+use super::journal::{DocumentItems, StreamItems, is_there, length_of};
 use super::keys::{
     self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION, RECORD_ID, SK, STREAM,
 };
@@ -99,7 +99,7 @@ impl StreamItems {
         let each = if request.labels.is_some() { LABELED_ROWS } else { request.limit.div_ceil(4).max(few) };
         let found = self.table.read_rows(&partitions, request.after.as_deref(), false, each).await?;
         let mut page = FeedPage { more: found.goes_on, ..FeedPage::default() };
-        let mut taken = Vec::new();
+        let (mut taken, mut places) = (Vec::new(), Vec::new());
         for (place, item) in found.rows {
             let by_first = item.contains_key(BY_FIRST);
             let row = feed_row(&place, &item)?;
@@ -111,24 +111,35 @@ impl StreamItems {
                 page.more = true;
                 break;
             }
-            page.upto = Some(place);
             let label = optional_text(&item, LABEL);
             let is_wanted = |labels: &Vec<String>| label.is_none_or(|label| labels.iter().any(|one| one == label));
-            taken.extend(request.labels.as_ref().is_none_or(is_wanted).then_some((row, by_first)));
+            if request.labels.as_ref().is_none_or(is_wanted) {
+                taken.push((row, by_first));
+                places.push(place.clone());
+            }
+            page.upto = Some(place);
         }
-        page.appends = self.appends_at(taken).await?;
+        let (appends, read) = self.appends_at(taken).await?;
+        page.appends = appends;
+        if read < places.len() {
+            page.upto = read.checked_sub(1).and_then(|last| places.get(last).cloned());
+            (page.more, page.is_fresh) = (true, false);
+        }
         Ok(page)
     }
 
-    /// The appends that `rows` report, as far as they happened, in their order; and whether a batch is found by its first
-    /// position.
-    async fn appends_at(&self, rows: Vec<(FeedRow, bool)>) -> Result<Vec<FedAppend>, StoreError> {
+    /// The appends that `rows` report, as far as they happened, in their order, until a page of bytes has been read; and the
+    /// number of rows that were looked at. A row says whether its batch is found by its first position.
+    async fn appends_at(&self, rows: Vec<(FeedRow, bool)>) -> Result<(Vec<FedAppend>, usize), StoreError> {
         let key = |(row, by_first): &(FeedRow, bool)| {
             Key::batch(&row.stream, if *by_first { row.first } else { (row.first + row.count).saturating_sub(1) })
         };
         let found = self.table.get_items(&rows.iter().map(key).collect::<Vec<_>>(), None).await?;
-        let mut appends = Vec::new();
-        for row in rows {
+        let (mut appends, mut bytes, count) = (Vec::new(), 0, rows.len());
+        for (index, row) in rows.into_iter().enumerate() {
+            if bytes > limits::PAGE {
+                return Ok((appends, index));
+            }
             let Some(batch) = found.get(&key(&row)) else { continue };
             let (row, _) = row;
             // Batches of the first versions do not know when they were sent; there were no phantoms then.
@@ -139,10 +150,11 @@ impl StreamItems {
                 !batch.contains_key(LAST_POSITION) || number(batch, LAST_POSITION)? + 1 == row.first + row.count;
             if is_of_row && ends_there && number(batch, FIRST_POSITION)? == row.first {
                 let entries = self.entries_of(&row.stream, batch).await?;
+                bytes += entries.iter().map(|one| length_of(&one.entry)).sum::<usize>();
                 appends.push(FedAppend { row, entries });
             }
         }
-        Ok(appends)
+        Ok((appends, count))
     }
 }
 

@@ -505,3 +505,27 @@ pub(super) async fn large_documents_and_entries_survive(store: Store) {
     let entries = store.entries("s", 1, 10).await.expect("an answer");
     assert!(entries == [StreamEntry { position: 2, entry }]);
 }
+
+pub(super) async fn large_entries_are_read_a_few_at_once_and_all_of_them_in_the_end(store: Store) {
+    let large = |n: u64| map(json!({ "n": n, "text": "x".repeat(300 * 1024) }));
+    for n in 1..=8 {
+        let fed = Append { entries: vec![large(n)], fed: Some(Fed::to("feed")), ..append("s", n, 1) };
+        done(&store, &format!("large-{n}"), appends([fed])).await;
+    }
+    let mut seen = Vec::new();
+    loop {
+        let after = seen.last().copied().unwrap_or_default();
+        let stretch = store.stretch("s", after, 100).await.expect("an answer");
+        assert!((1..=4).contains(&stretch.entries.len()), "{}", stretch.entries.len());
+        seen.extend(stretch.entries.iter().map(|one| one.position));
+        if !stretch.more {
+            break;
+        }
+    }
+    assert_eq!(seen, (1..=8).collect::<Vec<u64>>());
+    let rows = paged(&store, whole("feed")).await;
+    assert_eq!(rows.iter().map(|row| row.first).collect::<Vec<_>>(), seen);
+    let few = store.stretch("s", 2, 2).await.expect("an answer");
+    assert_eq!(few.entries.iter().map(|one| one.position).collect::<Vec<_>>(), [3, 4]);
+    assert!(few.more && !store.stretch("s", 7, 2).await.expect("an answer").more);
+}

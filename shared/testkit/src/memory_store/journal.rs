@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use dormouse_ports::{
-    Append, Breadth, CounterWrite, Counters, Document, DocumentKey, DocumentWrite, FedAppend, FeedPage, FeedRequest,
-    FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, Page, StreamEnd, StreamEntry, StreamTip,
+    Append, Breadth, CounterWrite, Counters, Document, DocumentKey, DocumentWrite, EntryStretch, FedAppend, FeedPage,
+    FeedRequest, FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, Page, StreamEnd, StreamEntry, StreamTip,
+    limits,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -145,6 +146,20 @@ impl JournalTables {
         let entries = self.streams.get(stream).into_iter().flatten();
         let numbered = (1..).zip(entries).map(|(position, entry)| StreamEntry { position, entry: entry.clone() });
         numbered.filter(|entry| entry.position > after).take(limit).collect()
+    }
+
+    /// As few as any store gives at once: who goes on behind them has to find the others.
+    pub(super) fn stretch(&self, stream: &str, after: u64, limit: usize) -> EntryStretch {
+        let mut entries = self.entries(stream, after, limit);
+        let mut bytes = 0;
+        let fits = |one: &&StreamEntry| {
+            bytes += serde_json::to_string(&one.entry).map_or(0, |text| text.len());
+            bytes <= limits::PAGE
+        };
+        let count = entries.iter().take_while(fits).count().max(1);
+        let more = entries.len() >= limit || entries.len() > count;
+        entries.truncate(count);
+        EntryStretch { entries, more }
     }
 
     pub(super) fn last_position(&self, stream: &str) -> u64 {
