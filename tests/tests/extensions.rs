@@ -4,14 +4,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dormouse_http::{App, Content, ProtocolConfig, Server};
-use dormouse_ports::Clock;
+use dormouse_ports::{
+    Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, ListRequest, Page, Records, StoreError,
+    StreamEntry, StreamTip,
+};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{ManualClock, MemoryBus, MemoryStore};
 use dormouse_tests::{full_grant, make_key, parts_in_memory, protocol_request, while_time_passes, work_off};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// A server with the agents that ship.
@@ -22,12 +28,59 @@ struct World {
     bus: Arc<MemoryBus>,
 }
 
+/// A store that counts how often its tasks are looked at.
+struct Counting {
+    store: Arc<MemoryStore>,
+    tasks: AtomicUsize,
+}
+
+#[async_trait]
+impl Records for Counting {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        self.tasks.fetch_add(usize::from(key.kind == "task"), Ordering::SeqCst);
+        self.store.document(key, now).await
+    }
+
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.store.counters(key).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.store.documents(request).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.store.entries(stream, after, limit).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.store.tip(stream).await
+    }
+
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.store.append_of(stream, position).await
+    }
+
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.store.feed(request).await
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        self.store.settled(now)
+    }
+}
+
 impl World {
     fn new(may_repair: bool) -> Self {
-        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
-        let bus = Arc::new(MemoryBus::default());
+        let store = Arc::new(MemoryStore::default());
+        Self::reading(may_repair, store.clone(), store)
+    }
+
+    /// A server that reads `records`, which are those of `store`.
+    fn reading(may_repair: bool, store: Arc<MemoryStore>, records: Arc<dyn Records>) -> Self {
+        let (clock, bus) = (Arc::new(ManualClock::default()), Arc::new(MemoryBus::default()));
         let app = App::new(parts_in_memory(&store, &clock, &bus, &dormouse_app::agents()));
-        let wire = ProtocolConfig { may_repair, ..ProtocolConfig::new(store.clone(), Cursors::new(b"secret")) };
+        let wire = ProtocolConfig { may_repair, ..ProtocolConfig::new(records, Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), clock, store, bus }
     }
 
@@ -117,6 +170,22 @@ async fn an_operator_sees_all_that_sleeps_and_a_member_the_tasks_of_the_own_tena
     assert_eq!((&first["action"], &last["sets"]["decision"]), (&json!("remind"), &json!("timed_out")));
     assert_eq!((&mine["due_at"], &mine["ends_at"]), (&first["at"], &last["at"]), "the next step, and the end");
     assert!(mine.get("state").is_none() && !mine.to_string().contains("99900"), "nothing of the state: {mine}");
+}
+
+#[tokio::test]
+async fn who_lists_the_own_tasks_has_none_of_others_looked_up() {
+    let store = Arc::new(MemoryStore::default());
+    let counting = Arc::new(Counting { store: store.clone(), tasks: AtomicUsize::default() });
+    let world = World::reading(true, store, counting.clone());
+    let (ours, theirs) = (world.member(2, "default").await, world.member(3, "other").await);
+    let task = world.task(&ours).await;
+    for _ in 0..5 {
+        world.task(&theirs).await;
+    }
+    counting.tasks.store(0, Ordering::SeqCst);
+    assert_eq!(ids(&world.get(&ours, "/v1/x-pauses").await.1), [task].into());
+    let looked_at = counting.tasks.load(Ordering::SeqCst);
+    assert!((1..5).contains(&looked_at), "{looked_at}");
 }
 
 #[tokio::test]

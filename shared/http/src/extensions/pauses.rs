@@ -2,7 +2,7 @@
 
 use dormouse_api::{Call, asks_person, queued_behind};
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
-use dormouse_ports::{InvocationId, InvocationStatus, PendingRow, StoreError};
+use dormouse_ports::{InvocationId, InvocationStatus, PausedInvocation, PendingRow, StoreError};
 use dormouse_protocol::envelope::List;
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{Body, Query};
@@ -86,12 +86,22 @@ impl Extensions {
         narrowed: &PauseFilter,
         rows: &[PendingRow],
     ) -> Result<Vec<PauseSummary>, ProtocolError> {
+        let sees_all = sees_all(admitted);
+        // Of what cannot be the caller's nothing is read, and of what is known to be another tenant's no task is looked up.
+        let rows: Vec<&PendingRow> = rows.iter().filter(|row| sees_all || is_task(&row.invocation_id)).collect();
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_of_another = |paused: &PausedInvocation| {
+            !sees_all && paused.tenant.as_ref().is_some_and(|tenant| *tenant != admitted.actor.tenant)
+        };
         let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let invocations = &self.app.engine().ports().store.invocations;
         let loaded = invocations.load_pauses(&ids).await.map_err(|error| store(&error))?;
         let mut found = Vec::new();
-        for (row, loaded) in rows.iter().zip(loaded) {
+        for (row, loaded) in rows.into_iter().zip(loaded) {
             let summary = match loaded {
+                Ok(Some(record)) if is_of_another(&record.paused) => continue,
                 Ok(Some(record)) if !matches!(record.status, InvocationStatus::Suspended) => continue,
                 Ok(Some(record)) if narrowed.asks_person && !asks_person(&record.paused) => continue,
                 Ok(Some(record)) => PauseSummary::of(&record),
@@ -113,7 +123,7 @@ impl Extensions {
 
     /// True if the caller may know of the invocation `id`: an operator of all, others of tasks that are theirs.
     async fn may_see(&self, admitted: &AdmittedRequest<'_>, id: &InvocationId) -> Result<bool, ProtocolError> {
-        if admitted.actor.scopes.contains(&Scope::OperationsRead) {
+        if sees_all(admitted) {
             return Ok(true);
         }
         if !is_task(id) {
@@ -145,7 +155,7 @@ impl Extensions {
     /// 404, also for what belongs to others.
     pub(super) async fn pause(&self, admitted: &AdmittedRequest<'_>, id: &str) -> Result<Pause, ProtocolError> {
         let diagnosis = self.diagnosis(admitted, id).await?;
-        Ok(Pause::of(&diagnosis, admitted.actor.scopes.contains(&Scope::OperationsRead)))
+        Ok(Pause::of(&diagnosis, sees_all(admitted)))
     }
 
     /// Findings of the doctor about the invocation `id`.
@@ -173,6 +183,11 @@ impl Extensions {
         }
         Ok(diagnosis)
     }
+}
+
+/// True if the caller may know of all that sleeps, whoever began it.
+fn sees_all(admitted: &AdmittedRequest<'_>) -> bool {
+    admitted.actor.scopes.contains(&Scope::OperationsRead)
 }
 
 /// Scope of a cursor: the list, its reader and its filters.
