@@ -84,6 +84,14 @@ impl Table {
         Ok(items)
     }
 
+    /// The first items of `range`, at most `limit`, and no more than one request gives, a megabyte; one at least, if there is
+    /// any. And whether the range may go on behind them.
+    pub(super) async fn query_once(&self, range: &KeyRange, limit: usize) -> Result<(Vec<Item>, bool), StoreError> {
+        let start = range.after.clone().map(|sk| key_item(&Key { pk: range.pk.clone(), sk }));
+        let (page, last) = self.retry.run(|| self.range_once(range, limit, start.clone())).await?;
+        Ok((page, last.is_some()))
+    }
+
     async fn range_once(
         &self,
         range: &KeyRange,

@@ -287,7 +287,7 @@ pub(super) struct StreamItems {
 impl StreamItems {
     pub(super) async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         let mut entries = Vec::new();
-        for batch in self.batches(stream, after, limit).await? {
+        for batch in self.batches(stream, after, (limit, true)).await?.0 {
             if entries.len() >= limit {
                 break;
             }
@@ -301,7 +301,8 @@ impl StreamItems {
     pub(super) async fn stretch(&self, stream: &str, after: u64, limit: usize) -> Result<EntryStretch, StoreError> {
         let mut stretch = EntryStretch::default();
         let mut bytes = 0;
-        for batch in self.batches(stream, after, limit).await? {
+        let (batches, goes_on) = self.batches(stream, after, (limit, false)).await?;
+        for batch in batches {
             stretch.more = stretch.entries.len() >= limit || bytes > limits::PAGE;
             if stretch.more {
                 break;
@@ -311,7 +312,7 @@ impl StreamItems {
                 stretch.entries.push(entry);
             }
         }
-        stretch.more = stretch.more || stretch.entries.len() >= limit;
+        stretch.more = stretch.more || goes_on || stretch.entries.len() >= limit;
         stretch.entries.truncate(limit);
         Ok(stretch)
     }
@@ -330,23 +331,32 @@ impl StreamItems {
         Ok(found.into_iter().find(|entry| entry.position == position))
     }
 
-    /// Batches of `stream` with all entries behind `after`, as far as `limit` of them go.
-    async fn batches(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<Item>, StoreError> {
+    /// Batches of `stream` with all entries behind `after`, as far as `limit` of them go, or, where not all are wanted, as one
+    /// request does; and whether there may be more.
+    async fn batches(
+        &self,
+        stream: &str,
+        after: u64,
+        (limit, all): (usize, bool),
+    ) -> Result<(Vec<Item>, bool), StoreError> {
         if after > 0 {
             // Who goes on is at the end, mostly.
-            let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(Vec::new()) };
+            let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(Default::default()) };
             let (first, last) = bounds(&newest)?;
             if last <= after {
-                return Ok(Vec::new());
+                return Ok(Default::default());
             }
             if first <= after + 1 {
-                return Ok(vec![newest]);
+                return Ok((vec![newest], false));
             }
         }
         let behind = Some(keys::batch_order(after));
         let range = KeyRange { pk: keys::stream_partition(stream), after: behind, backwards: false };
         // Every batch has an entry behind `after`, so that as many batches are enough.
-        let mut batches = self.table.query_range(&range, limit).await?;
+        let (mut batches, goes_on) = match all {
+            true => (self.table.query_range(&range, limit).await?, false),
+            false => self.table.query_once(&range, limit).await?,
+        };
         let begins = batches.first().map(bounds).transpose()?.map(|(first, _)| first);
         if after > 0
             && begins != Some(after + 1)
@@ -356,7 +366,7 @@ impl StreamItems {
             // It begins before `after` and goes on behind it.
             batches.insert(0, before);
         }
-        Ok(batches)
+        Ok((batches, goes_on))
     }
 
     /// The last batch of `stream`, or the last one that is found before the position `before`.

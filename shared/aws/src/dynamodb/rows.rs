@@ -25,6 +25,8 @@ use super::requests::Table;
 const LABELED_ROWS: usize = 100;
 /// Number of rows of a partition that cost no more to read than one: less than 4 KB.
 const FEW_ROWS: usize = 13;
+/// Number of batches of entries that are read at once, each of which may fill an item.
+const BATCHES_AT_ONCE: usize = 25;
 /// Number of times that rows are read for one page, where most of them are not wanted.
 const MOST_READS: usize = 10;
 
@@ -119,7 +121,7 @@ impl StreamItems {
             }
             page.upto = Some(place);
         }
-        let (appends, read) = self.appends_at(taken).await?;
+        let (appends, read) = self.appends_at(&taken).await?;
         page.appends = appends;
         if read < places.len() {
             page.upto = read.checked_sub(1).and_then(|last| places.get(last).cloned());
@@ -130,31 +132,36 @@ impl StreamItems {
 
     /// The appends that `rows` report, as far as they happened, in their order, until a page of bytes has been read; and the
     /// number of rows that were looked at. A row says whether its batch is found by its first position.
-    async fn appends_at(&self, rows: Vec<(FeedRow, bool)>) -> Result<(Vec<FedAppend>, usize), StoreError> {
+    async fn appends_at(&self, rows: &[(FeedRow, bool)]) -> Result<(Vec<FedAppend>, usize), StoreError> {
         let key = |(row, by_first): &(FeedRow, bool)| {
             Key::batch(&row.stream, if *by_first { row.first } else { (row.first + row.count).saturating_sub(1) })
         };
-        let found = self.table.get_items(&rows.iter().map(key).collect::<Vec<_>>(), None).await?;
-        let (mut appends, mut bytes, count) = (Vec::new(), 0, rows.len());
-        for (index, row) in rows.into_iter().enumerate() {
+        let (mut appends, mut bytes) = (Vec::new(), 0);
+        for (index, some) in rows.chunks(BATCHES_AT_ONCE).enumerate() {
             if bytes > limits::PAGE {
-                return Ok((appends, index));
+                return Ok((appends, index * BATCHES_AT_ONCE));
             }
-            let Some(batch) = found.get(&key(&row)) else { continue };
-            let (row, _) = row;
-            // Batches of the first versions do not know when they were sent; there were no phantoms then.
-            let is_of_row = optional_time(batch, FED_AT)?.is_none_or(|at| at == row.at);
-            // Another attempt may have been sent at the same instant: a batch that is found by its first position says how
-            // far it goes.
-            let ends_there =
-                !batch.contains_key(LAST_POSITION) || number(batch, LAST_POSITION)? + 1 == row.first + row.count;
-            if is_of_row && ends_there && number(batch, FIRST_POSITION)? == row.first {
-                let entries = self.entries_of(&row.stream, batch).await?;
-                bytes += entries.iter().map(|one| length_of(&one.entry)).sum::<usize>();
-                appends.push(FedAppend { row, entries });
+            let found = self.table.get_items(&some.iter().map(key).collect::<Vec<_>>(), None).await?;
+            for (at, row) in some.iter().enumerate() {
+                if bytes > limits::PAGE {
+                    return Ok((appends, index * BATCHES_AT_ONCE + at));
+                }
+                let Some(batch) = found.get(&key(row)) else { continue };
+                let (row, _) = row;
+                // Batches of the first versions do not know when they were sent; there were no phantoms then.
+                let is_of_row = optional_time(batch, FED_AT)?.is_none_or(|at| at == row.at);
+                // Another attempt may have been sent at the same instant: a batch that is found by its first position says
+                // how far it goes.
+                let ends_there =
+                    !batch.contains_key(LAST_POSITION) || number(batch, LAST_POSITION)? + 1 == row.first + row.count;
+                if is_of_row && ends_there && number(batch, FIRST_POSITION)? == row.first {
+                    let entries = self.entries_of(&row.stream, batch).await?;
+                    bytes += entries.iter().map(|one| length_of(&one.entry)).sum::<usize>();
+                    appends.push(FedAppend { row: row.clone(), entries });
+                }
             }
         }
-        Ok((appends, count))
+        Ok((appends, rows.len()))
     }
 }
 
