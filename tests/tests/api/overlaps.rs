@@ -11,7 +11,9 @@ use dormouse_api::{Agent, Outside};
 use dormouse_harness::Transmission;
 use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, Response};
 use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
-use dormouse_ports::{Clock, Commit, Commits, SessionExpectation, SessionId, SessionWrite, Sessions};
+use dormouse_ports::{
+    Clock, Commit, CommitError, Commits, SessionExpectation, SessionId, SessionWrite, Sessions, StoreError,
+};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -535,6 +537,29 @@ async fn a_queued_task_is_given_what_a_run_that_overtook_it_and_was_canceled_was
         task(&world, &session, "and now").await;
         assert_eq!(user_words(&model.last()), ["first", "third", "second", "and now"], "{deaths}");
     }
+}
+
+#[tokio::test]
+async fn a_queued_task_whose_begin_fails_is_free_for_the_next_worker_at_once() {
+    let model = ScriptedModel::new(|_| Ok(answers("I see")));
+    let (world, session) = world(&[helper(&model)]).await;
+    let paths = queued(&world, &session, &["first", "second"]).await;
+    world.post(&format!("{}/cancel", paths[0]), json!({})).await;
+    let second = paths[1].rsplit('/').next().expect("an id").into();
+    world.gate.hold(|commit| {
+        async move {
+            match commit.id.contains("-begun-") {
+                true => Err(CommitError::Store(StoreError::Unavailable("it is down".to_owned()))),
+                false => Ok(()),
+            }
+        }
+        .boxed()
+    });
+    world.harness.take_up(&second, None).await;
+    assert_eq!(world.get(&paths[1]).await["status"], "SUBMITTED");
+    world.gate.open();
+    world.harness.take_up(&second, None).await;
+    assert_eq!(world.get(&paths[1]).await["status"], "COMPLETED", "no time has passed");
 }
 
 #[tokio::test]
