@@ -93,6 +93,9 @@ impl Clients {
             Operation::ProtocolRequest(ProtocolRequest::Answer { task, part: None, payload, fits: true, .. }) => {
                 self.sent_to_task(task, payload);
             }
+            Operation::ProtocolRequest(ProtocolRequest::Respond { task, payload, .. }) => {
+                self.sent_to_task(task, payload);
+            }
             Operation::Turn { .. }
             | Operation::ProtocolRequest(_)
             | Operation::Message { .. }

@@ -8,7 +8,8 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_http::Request;
 use dormouse_ports::{Journal, Map};
-use dormouse_protocol::id::EventId;
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::{EventId, PermissionRequestId};
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, VERSION_HEADER};
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 use jiff::Timestamp;
@@ -36,8 +37,16 @@ pub(crate) enum ProtocolRequest {
     Interrupt { key: String, task: String, words: String },
     /// Go on with this; or where several are asked, this is what one of them says. What comes early was asked by nobody yet.
     Answer { key: String, task: String, part: Option<&'static str>, payload: Map, fits: bool, early: bool },
+    /// Go on with this, as the answer to the request for a permission of the first pause.
+    Respond { key: String, task: String, payload: Map },
     /// Do not.
     Cancel { key: String, task: String },
+    /// What is queued in a session?
+    Queue { session: String },
+    /// Do what is queued there in this order.
+    Reorder { key: String, session: String, tasks: Vec<String> },
+    /// Do nothing of what is queued there.
+    Empty { key: String, session: String },
     /// How is it going?
     Look { task: String },
     /// What is none of one's business.
@@ -81,7 +90,13 @@ impl fmt::Display for ProtocolRequest {
                 let of = part.map(|part| format!(" of {part}")).unwrap_or_default();
                 write!(f, "answer {key} to {task}{of}: {}", Value::Object(payload.clone()))
             }
+            Self::Respond { key, task, payload } => {
+                write!(f, "response {key} to the request of {task}: {}", Value::Object(payload.clone()))
+            }
             Self::Cancel { key, task } => write!(f, "cancellation {key} of {task}"),
+            Self::Queue { session } => write!(f, "queue of {session}"),
+            Self::Reorder { key, session, tasks } => write!(f, "order {key} of {session}: {}", tasks.join(", ")),
+            Self::Empty { key, session } => write!(f, "cancellation {key} of all that is queued in {session}"),
             Self::Look { task } => write!(f, "look at {task}"),
             Self::Trespass { task, deed } => write!(f, "a stranger tries {deed:?} with {task}"),
             Self::Close { key, session } => write!(f, "end {key} of {session}"),
@@ -105,11 +120,15 @@ impl ProtocolRequest {
             | Self::Say { key, .. }
             | Self::Interrupt { key, .. }
             | Self::Answer { key, .. }
+            | Self::Respond { key, .. }
             | Self::Cancel { key, .. }
+            | Self::Reorder { key, .. }
+            | Self::Empty { key, .. }
             | Self::Close { key, .. }
             | Self::Fork { key, .. }
             | Self::Truncate { key, .. } => Some(key),
             Self::Look { .. }
+            | Self::Queue { .. }
             | Self::Trespass { .. }
             | Self::Read { .. }
             | Self::Follow { .. }
@@ -167,6 +186,16 @@ impl ProtocolRequest {
                 let body = json!({ "kind": "input", "message": message });
                 ("POST", format!("tasks/{task}/messages"), body)
             }
+            Self::Respond { task, payload, .. } => {
+                let own = task.trim_start_matches("task_");
+                let request = format!("{}_{own}.1", PermissionRequestId::OBJECT);
+                ("POST", format!("permission-requests/{request}/respond"), json!({ "answer": payload }))
+            }
+            Self::Queue { session } => ("GET", format!("sessions/{session}/queue"), Value::Null),
+            Self::Reorder { session, tasks, .. } => {
+                ("PUT", format!("sessions/{session}/queue"), json!({ "task_ids": tasks }))
+            }
+            Self::Empty { session, .. } => ("DELETE", format!("sessions/{session}/queue"), Value::Null),
             Self::Cancel { task, .. } | Self::Trespass { task, deed: Deed::Cancel } => {
                 ("POST", format!("tasks/{task}/cancel"), json!({ "reason": "not needed" }))
             }

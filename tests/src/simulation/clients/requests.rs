@@ -100,6 +100,31 @@ impl Clients {
             let key = self.key();
             self.ask(later(now, chance), ProtocolRequest::Close { key, session: session() });
         }
+        self.mind_the_queue(&session(), now);
+    }
+
+    /// Somebody looks what is queued in a session, or thinks better of all of it.
+    fn mind_the_queue(&mut self, session: &str, now: Duration) {
+        let mut chance = apart(now, self.tokens);
+        let soon = |chance: &mut fastrand::Rng| now + Duration::from_millis(chance.u64(0..6_000));
+        if chance.u8(..6) == 0 {
+            let (key, session) = (self.key(), session.to_owned());
+            self.ask(soon(&mut chance), ProtocolRequest::Empty { key, session });
+        }
+        for _ in 0..chance.u8(..3) {
+            self.ask(soon(&mut chance), ProtocolRequest::Queue { session: session.to_owned() });
+        }
+    }
+
+    /// Somebody sees what is queued in a session, and wants the last of several to be the first.
+    pub(crate) fn put_in_order(&mut self, session: &str, mut tasks: Vec<String>, now: Duration) {
+        if tasks.len() < 2 {
+            return;
+        }
+        tasks.rotate_right(1);
+        let (key, session) = (self.key(), session.to_owned());
+        let due = now + Duration::from_millis(apart(now, self.tokens).u64(0..2_000));
+        self.ask(due, ProtocolRequest::Reorder { key, session, tasks });
     }
 
     /// A task was accepted: somebody looks how it is going, says something, or changes their mind.
@@ -191,7 +216,12 @@ impl Clients {
                 _ => {
                     let key = self.key();
                     let (task, part) = (id.to_owned(), None);
-                    self.ask(soon, ProtocolRequest::Answer { key, task, part, payload, fits, early: false });
+                    let by_request = graph == CHAT && fits && apart(now, self.tokens).bool();
+                    let ask = match by_request {
+                        true => ProtocolRequest::Respond { key, task, payload },
+                        false => ProtocolRequest::Answer { key, task, part, payload, fits, early: false },
+                    };
+                    self.ask(soon, ask);
                 }
             }
         }
@@ -232,6 +262,12 @@ impl Clients {
             self.ask(now + Duration::from_millis(chance.u64(0..10_000)), ask);
         }
     }
+}
+
+/// Chance for what stands beside the rest of a run, which goes as it would without.
+fn apart(now: Duration, number: u32) -> fastrand::Rng {
+    let nanos = u64::try_from(now.as_nanos()).unwrap_or_default();
+    fastrand::Rng::with_seed(nanos.wrapping_add(number.into()))
 }
 
 fn later(now: Duration, chance: &mut fastrand::Rng) -> Duration {

@@ -92,6 +92,27 @@ impl Oracle<'_> {
                 body["status"] == "CANCELED"
                     && published.task(task).is_some_and(|task| task.status == TaskStatus::Canceled)
             }
+            ProtocolRequest::Respond { task, .. } => body["task_id"] == task.as_str() && self.has_moved(task),
+            ProtocolRequest::Queue { session } => {
+                let is_queued = |task: &Value| {
+                    let known = published.task(text(task, "id"));
+                    let is_here = known.is_some_and(|task| task.session_id.as_str() == session.as_str());
+                    is_here && task["status"] == "SUBMITTED"
+                };
+                let fits = body["session_id"] == session.as_str() && listed(body).all(is_queued);
+                clients.put_in_order(session, ids(body), now);
+                fits
+            }
+            ProtocolRequest::Reorder { session, tasks, .. } => {
+                // What has begun meanwhile is not there any more.
+                let mut wanted = tasks.iter();
+                let is_next = |id: String| wanted.any(|task| *task == id);
+                body["session_id"] == session.as_str() && ids(body).into_iter().all(is_next)
+            }
+            ProtocolRequest::Empty { .. } => listed(body).all(|task| {
+                let known = published.task(text(task, "id"));
+                task["status"] == "CANCELED" && known.is_some_and(|task| task.status == TaskStatus::Canceled)
+            }),
             ProtocolRequest::Look { task } => return self.was_so(task, body),
             ProtocolRequest::Trespass { .. } => false,
             ProtocolRequest::Close { session, .. } => published.session(session).is_some_and(is_closed),
@@ -156,6 +177,12 @@ impl Oracle<'_> {
                 self.has_moved(task) || part.is_some_and(|part| self.has_answered(task, part))
             }
             (ProtocolRequest::Answer { fits, .. }, "invalid_request") => !fits,
+            (ProtocolRequest::Respond { task, .. }, "conflict") => self.has_moved(task) || has_ended(task),
+            (ProtocolRequest::Reorder { session, tasks, .. }, "conflict") => {
+                let is_over = |id: &String| published.task(id).is_none_or(|task| task.status != TaskStatus::Submitted);
+                let mut here = published.tasks.values().flatten().filter(|task| task.session_id.as_str() == session);
+                tasks.iter().any(is_over) || here.any(|task| !tasks.iter().any(|id| id == task.envelope.id.as_str()))
+            }
             (ProtocolRequest::Cancel { task, .. }, "conflict") => published
                 .task(task)
                 .is_some_and(|task| task.status.is_terminal() && task.status != TaskStatus::Canceled),
@@ -240,6 +267,16 @@ impl Oracle<'_> {
     fn may_fail(&self, data: &str) -> bool {
         data.contains("service_unavailable")
     }
+}
+
+/// The elements of a list.
+fn listed(body: &Value) -> impl Iterator<Item = &Value> {
+    body["data"].as_array().into_iter().flatten()
+}
+
+/// Their ids.
+fn ids(body: &Value) -> Vec<String> {
+    listed(body).map(|one| text(one, "id").to_owned()).collect()
 }
 
 fn is_closed(thread: &crate::simulation::history::Thread) -> bool {
