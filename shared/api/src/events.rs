@@ -123,7 +123,7 @@ impl Reads {
         let (mut looked_at, mut bytes) = (0, 0);
         let mut unseen = 0;
         let mut more = true;
-        let is_full = |events: &[Event], bytes| events.len() > query.limit || bytes > limits::PAGE;
+        let is_full = |events: &[Event], bytes: usize| events.len() > query.limit || bytes > limits::PAGE;
         while more && !is_full(&events, bytes) && looked_at < LOOKED_AT && unseen < MOST_UNSEEN {
             let until = records.settled(clock.now());
             // One more than the page holds shows that there is another.

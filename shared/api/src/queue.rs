@@ -90,7 +90,7 @@ impl RecordingStore {
                 if begun.is_err()
                     && let Err(error) = self.give_back(&id, request).await
                 {
-                    tracing::warn!(%error, invocation_id = %id, "a claim could not be given back; it ends with its time");
+                    tracing::warn!(%error, invocation_id = %id, "a claim was not given back; it ends with its time");
                 }
                 begun
             }
