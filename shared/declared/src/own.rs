@@ -311,12 +311,14 @@ fn other_kind(kind: WorkspaceKind, found: WorkspaceKind) -> String {
 /// # Errors
 /// [`WorkspaceError`].
 async fn definitions(files: &FilesOf) -> Result<Option<Files>, WorkspaceError> {
-    let source = StoredDefinitions::read(files).await?;
-    let is_agent = |path: &String| path.starts_with(AGENTS) && path.ends_with(".md");
-    if !source.known.keys().any(is_agent) && !source.known.contains_key(SETTINGS) {
+    let definitions = under(files, ALL).await?;
+    let is_agent = |path: &str| path.starts_with(AGENTS) && path.ends_with(".md");
+    if !definitions.iter().any(|file| is_agent(&file.path) || file.path == SETTINGS) {
         return Ok(None);
     }
-    read(&source).await.map(Some)
+    let known = definitions.into_iter().chain(memory(files).await?);
+    let known = known.map(|file| (file.path.clone(), file)).collect();
+    read(&StoredDefinitions { files, known }).await.map(Some)
 }
 
 #[async_trait]
@@ -416,14 +418,6 @@ fn away(reason: &dyn fmt::Display) -> EngineError {
 struct StoredDefinitions<'f> {
     files: &'f FilesOf,
     known: IndexMap<String, TextFile>,
-}
-
-impl<'f> StoredDefinitions<'f> {
-    async fn read(files: &'f FilesOf) -> Result<Self, WorkspaceError> {
-        let definitions = under(files, ALL).await?;
-        let known = definitions.into_iter().chain(memory(files).await?);
-        Ok(Self { files, known: known.map(|file| (file.path.clone(), file)).collect() })
-    }
 }
 
 /// The files with paths that begin with `prefix`, but for those of the memory, however many there are of them.

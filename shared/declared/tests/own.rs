@@ -10,10 +10,12 @@ use dormouse_api::{NotKept, Outside, OwnAgents, WorkspaceAgents, WorkspaceFiles}
 use dormouse_declared::{DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, StoredAgents, models_lent_by};
 use dormouse_ports::tool::ToolSources;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Secret, SecretError, Secrets, StoreError, TextFiles,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters, Document, DocumentKey, FeedPage, FeedRequest,
+    FeedRow, ListRequest, Page, Records, Secret, SecretError, Secrets, StoreError, StreamEntry, StreamTip, TextFiles,
 };
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, ScriptedFetch};
+use jiff::Timestamp;
 
 const AGENT: (&str, &str) = (".openharness/agents/mine.md", "---\nmodel: workspace/m\n---\nWork.\n");
 const MODEL: (&str, &str) = (
@@ -22,10 +24,48 @@ const MODEL: (&str, &str) = (
 );
 const SETTINGS: &str = ".openharness/settings.yaml";
 
-/// Counts what is written.
+/// Counts what is written, and what is read of documents.
 struct Counted {
     store: Arc<MemoryStore>,
     commits: AtomicUsize,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl Records for Counted {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.document(key, now).await
+    }
+
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.store.counters(key).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.documents(request).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.store.entries(stream, after, limit).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.store.tip(stream).await
+    }
+
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.store.append_of(stream, position).await
+    }
+
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.store.feed(request).await
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        self.store.settled(now)
+    }
 }
 
 #[async_trait]
@@ -51,9 +91,9 @@ impl World {
     fn new() -> Self {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
-        let counted = Arc::new(Counted { store: store.clone(), commits: AtomicUsize::default() });
+        let counted = Arc::new(Counted { store, commits: AtomicUsize::default(), reads: AtomicUsize::default() });
         let files = WorkspaceFiles {
-            records: store,
+            records: counted.clone(),
             commits: counted.clone(),
             ids: Arc::new(CountingIds::default()),
             clock: clock.clone(),
@@ -189,6 +229,20 @@ async fn a_run_of_a_workspace_that_says_its_kind_keeps_it_whatever_else_is_wrong
     world.write((SETTINGS, "kind: project\n")).await;
     let own = world.of(&process).await;
     assert!(own.only_talks && own.personas.is_empty(), "{own:?}");
+}
+
+#[tokio::test]
+async fn a_workspace_that_declares_no_agent_is_read_in_one_query() {
+    let world = World::new();
+    let process = world.process();
+    let reads = async || {
+        world.counted.reads.store(0, Ordering::SeqCst);
+        assert_eq!(world.of(&process).await, OwnAgents::default());
+        world.counted.reads.load(Ordering::SeqCst)
+    };
+    assert_eq!(reads().await, 1);
+    world.write((".openharness/memory/MEMORY.md", "Of an agent of the server.\n")).await;
+    assert_eq!(reads().await, 2, "behind what is there is nothing more");
 }
 
 #[tokio::test]
