@@ -17,8 +17,8 @@ const ALL: &str = ".openharness";
 const FIRST: [&str; 6] =
     ["AGENTS.md", "AGENTS.MD", "agents.md", "Agents.md", ".openharness/settings.yaml", ".openharness/prompts.yaml"];
 
-/// The folders of definitions, those first that may forbid something, and last the one that agents write themselves. A folder
-/// with more files than there may still be is left out, and so noted: it takes no other along.
+/// The folders of definitions, those first that may forbid something. A folder with more files than there may still be is left
+/// out, and so noted: it takes no other along.
 pub(super) const FOLDERS: [&str; 9] =
     ["hooks", "agents", "models", "platform", "tools", "actions", "prompts", "skills", "memory"];
 
@@ -89,7 +89,9 @@ impl KnownFiles {
         let known = FOLDERS.iter().chain(&OWN).map(|folder| format!("{ALL}/{folder}"));
         let except = known.chain(FIRST.map(str::to_owned)).collect();
         let others = Part { folder: ALL.to_owned(), depth: DEPTH, deeper: 0, except };
-        let parts: Vec<Part> = folders.chain(dirs).chain([others]).collect();
+        let mut parts: Vec<Part> = folders.chain(dirs).chain([others]).collect();
+        // What agents write themselves takes the place of nothing else.
+        parts.sort_by_key(|part| part.folder == MEMORY.trim_end_matches('/'));
         for part in &parts {
             self.add_part(source, part, &mut before, &mut files).await?;
         }

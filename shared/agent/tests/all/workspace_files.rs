@@ -349,3 +349,17 @@ fn a_memory_that_is_full_keeps_no_agent_from_running() {
     assert!(workspace.default_agent().is_some_and(|agent| agent.name == "assistant"), "{told}");
     assert!(Bundle::of(&files).is_ok(), "{told}");
 }
+
+#[test]
+fn notes_in_the_memory_take_no_skill_along_from_a_folder_that_is_named() {
+    let mut folder = Crowded::with((0..1_990).map(|number| format!(".openharness/memory/{number}.md")));
+    let settings = "default_agent: assistant\nskill_dirs: [docs/skills]\nmodels: {fast: workspace/small}\n";
+    folder.0.insert(SETTINGS.to_owned(), settings.to_owned());
+    folder.0.extend((0..20).map(|number| {
+        let skill = format!("---\ndescription: Terms of {number}\n---\nRead them.\n");
+        (format!("docs/skills/terms-{number}/SKILL.md"), skill)
+    }));
+    let files = futures::executor::block_on(read(&folder)).expect("files");
+    let workspace = load(&files, &platform());
+    assert_eq!((workspace.skills.len(), workspace.memory.len()), (20, 0), "{}", lines(&workspace).join("; "));
+}
