@@ -79,11 +79,12 @@ fn as_of_a_call(mut message: Value) -> Value {
     message
 }
 
-/// True for what is certainly the result of a call: an empty `content` alone may stand beside a list, too.
+/// True for what is certainly the result of a call: an empty `content` alone may stand beside a list, too, and so may `isError`.
 fn is_of_a_call(result: &Map) -> bool {
     let is_complete = result.get("resultType").is_none_or(|kind| kind == "complete");
+    let is_told = |name: &str| result.contains_key(name);
     let has_content = result.get("content").and_then(Value::as_array).is_some_and(|blocks| !blocks.is_empty());
-    is_complete && (has_content || ["structuredContent", "isError"].iter().any(|name| result.contains_key(*name)))
+    is_complete && (has_content || is_told("structuredContent") || (is_told("isError") && is_told("content")))
 }
 
 /// `message` without the one of `error` and `result` that has no value, where it has both.
@@ -236,6 +237,10 @@ mod tests {
             (
                 r#"{"id":1,"result":{"tools":[{"name":"a"}],"content":[]}}"#,
                 r#"{"id":1,"result":{"tools":[{"name":"a"}],"content":[]}}"#,
+            ),
+            (
+                r#"{"id":1,"result":{"tools":[{"name":"content"}],"isError":false}}"#,
+                r#"{"id":1,"result":{"tools":[{"name":"content"}],"isError":false}}"#,
             ),
         ] {
             assert_eq!(read(given), [mended]);
