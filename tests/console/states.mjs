@@ -222,6 +222,34 @@ export async function states(shipped) {
     equal(forks.length, 1, "forks that were asked for");
   });
 
+  await check("a fork of which nobody heard is asked for under its name again, and one that is refused is told why", async (tab) => {
+    const of = await session(shipped, "persona_expense-approval");
+    const page = await tab({ server: shipped, expects: [0, 409] });
+    const names = [];
+    let isHeard = false;
+    await page.route("**/fork", async (route) => {
+      names.push(route.request().headers()["idempotency-key"]);
+      const response = await route.fetch();
+      if (isHeard) await route.fulfill({ response }); else await route.abort("connectionreset");
+    });
+    await page.open(`/console/session/${of}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    await page.button("Fork").click();
+    await page.sees("The server does not answer.");
+    isHeard = true;
+    await page.button("Fork").click();
+    await page.sees("Forked: this is the new one.");
+    equal([names.length, new Set(names).size], [4, 1], "how often it was asked for, and under how many names");
+    const forks = (await shipped.get("/v1/sessions?limit=200")).data.filter((one) => one.parent_session_id === of);
+    equal(forks.length, 1, "forks that there are");
+    await page.unroute("**/fork");
+    await page.route("**/fork", (route) => route.fulfill({ status: 409, json: { error: { code: "conflict", message: "the session is closed" } } }));
+    await page.open(`/console/session/${of}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    await page.button("Fork").click();
+    await page.sees("That cannot be done as it is now. The session is closed.");
+  });
+
   await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {
     const { invocation_id: id } = await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
     const page = await tab({ server: shipped });

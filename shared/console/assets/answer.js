@@ -129,6 +129,8 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
     } catch (error) {
       clearTimeout(wait);
       line.className = "outcome bad";
+      // Of an answer it says that another one counts, or another pause; of all else, what stands in the way.
+      if (error.status === 409) error.title = "Somebody was faster";
       put(line, `${error.title ?? "That did not work"}. `, told(error.message, { limit: 400 }), error.decided && [" What counts: ", tree(error.decided)]);
       state.busy = false;
       for (const other of buttons) other.disabled = false;

@@ -12,7 +12,7 @@ export class Refusal extends Error {
     Object.assign(this, { status, code, requestId });
     this.title = {
       0: "The server does not answer", 401: "This key is not accepted", 403: "This key is not allowed to do that",
-      404: "There is no such thing, or it is not yours to see", 409: "Somebody was faster",
+      404: "There is no such thing, or it is not yours to see", 409: "That cannot be done as it is now",
       410: "That is over", 429: "Too many requests", 503: "The server is busy",
     }[status] ?? "That did not work";
   }

@@ -231,15 +231,24 @@ export function sessionView(app, id) {
   };
   let isActing = false;
   // Who presses twice means it once.
-  const act = async (path, body, words, go) => {
+  const act = async (path, body, words, go, name) => {
     if (isActing) return;
     isActing = true;
     try {
-      const made = await app.client.post(path, body);
+      const made = await app.client.post(path, body, name);
+      if (name) forks.delete(id);
       say(words);
       if (left) return;
       if (go) app.go(go(made)); else load();
     } catch (error) { say(`${error.title}. ${error.message}`, true); } finally { isActing = false; }
+  };
+  // A fork of which nobody knows whether it was made keeps its name, as long as nothing more was said: it is made once.
+  const forks = app.forks ??= new Map();
+  const fork = () => {
+    const last = messages.at(-1)?.id; const before = forks.get(id);
+    const name = before && before.last === last ? before.name : chance();
+    forks.set(id, { last, name });
+    act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`, name);
   };
   const name = async () => {
     const given = await lineFor("Name this session", "What it is called in lists", session.summary ?? "");
@@ -254,7 +263,7 @@ export function sessionView(app, id) {
     const title = session.summary ?? named(personaOf(session, tasks));
     redraw(head, JSON.stringify([title, session.state, messages.length > 0]), () => [h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), session.parent_session_id && [" ", h("a", { class: "back always", href: `/console/session/${at(session.parent_session_id)}` }, "‹ The session that it comes from")], h("h1", {}, told(title, { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
       h("button", { type: "button", class: "quiet", onclick: name }, "Name…"),
-      h("button", { type: "button", class: "quiet", onclick: () => act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`) }, "Fork"),
+      h("button", { type: "button", class: "quiet", onclick: fork }, "Fork"),
       isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off") !== null) act(`/v1/sessions/${at(id)}/truncate`, { keep_first: messages.length - 1 }, "The last turn is cut off."); } }, "Cut last turn"),
       isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close"))]);
     form.hidden = !isOpen;
