@@ -250,6 +250,26 @@ export async function states(shipped) {
     await page.sees("That cannot be done as it is now. The session is closed.");
   });
 
+  await check("a run whose end could not be had at once is asked for again", async (tab) => {
+    const of = await session(shipped, "persona_expense-approval");
+    const id = await task(shipped, of, { employee: "Zoe", amount_cents: 55500, purpose: "an end that is heard late" });
+    const page = await tab({ server: shipped, expects: [503] });
+    await page.open(`/console/run/${id}`);
+    await page.live();
+    await page.locator(".steps > li").first().waitFor();
+    let refused = 0;
+    const busy = async (route) => { refused += 1; await route.fulfill({ status: 503, json: { error: { code: "service_unavailable", message: "later" } } }); };
+    await page.route(`**/v1/tasks/${id}`, busy);
+    await shipped.post(`/v1/tasks/${id}/messages`, approval(true));
+    await ended(shipped, id, "completed");
+    await page.sees("The server is busy.");
+    // Until all events of it have come.
+    for (let before = -1; before !== refused;) { before = refused; await rest(4000); }
+    holds(refused > 0, "it was refused");
+    await page.unroute(`**/v1/tasks/${id}`, busy);
+    await page.locator(".head .mark.good", { hasText: "Completed" }).waitFor();
+  });
+
   await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {
     const { invocation_id: id } = await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
     const page = await tab({ server: shipped });

@@ -52,7 +52,7 @@ export function runView(app, id) {
       after = place;
     }
   };
-  let running = false; let again = false;
+  let running = false; let again = false; let fails = 0;
   // One at a time: of two the later one might be told first.
   const load = async () => {
     if (running) { again = true; return; }
@@ -69,10 +69,15 @@ export function runView(app, id) {
       await draw();
       if (!ENDED.has(task.status)) unfollow ??= app.follow(task.session_id, events.at(-1)?.id ?? null);
       else { unfollow?.(); unfollow = null; }
+      fails = 0;
     } catch (error) {
       if (left) return;
-      if (head.parentNode === node) say(`${error.title}. ${error.message}`, true);
-      else put(node, h("h1", {}, "Run"), trouble(error, load));
+      fails += 1;
+      if (head.parentNode !== node) { put(node, h("h1", {}, "Run"), trouble(error, load)); return; }
+      if (fails === 1) say(`${error.title}. ${error.message}`, true);
+      clearTimeout(timer);
+      // No other event may tell of what it has become.
+      if ([0, 429].includes(error.status) || error.status >= 500) timer = setTimeout(load, 5000);
     }
   };
   const draw = async () => {
