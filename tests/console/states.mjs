@@ -270,6 +270,56 @@ export async function states(shipped) {
     await page.locator(".head .mark.good", { hasText: "Completed" }).waitFor();
   });
 
+  await check("a run of fifty thousand steps, and a conversation of thousands of lines, show the last ones first", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const shown = await page.evaluate(async () => {
+      const [{ runView }, { sessionView }, { Client }] = await Promise.all([import("/console/run.js"), import("/console/sessions.js"), import("/console/api.js")]);
+      const begin = Date.parse("2026-01-01T00:00:00Z");
+      const at = (number) => new Date(begin + number * 1000).toISOString();
+      const event = (number) => ({ id: `event_${number}`, event: "span.completed", created_at: at(number), payload: { name: `step ${number}`, duration_ms: 500 } });
+      const message = (number) => ({ id: `message_${number}`, role: "user", created_at: at(number), parts: [{ type: "text", text: `word ${number}` }] });
+      const page = (make, all, path) => {
+        const from = Number(path.match(/(?:cursor|after_event_id)=\w+?_(\d+)/)?.[1] ?? 0);
+        // Of long messages few are in a page.
+        const to = Math.min(from + (make === message ? 50 : 200), all);
+        return { data: Array.from({ length: to - from }, (_, index) => make(from + index + 1)), page: { has_more: to < all, next_cursor: to < all ? make(to).id : null } };
+      };
+      const answer = (path) => {
+        if (path.startsWith("/v1/x-pauses")) return null;
+        if (path.startsWith("/v1/tasks/task_long/events")) return page(event, 50000, path);
+        if (path.includes("/messages")) return page(message, 4500, path);
+        if (/events|artifacts|\/tasks\?/.test(path)) return page(event, 0, path);
+        return { id: "task_long", status: "COMPLETED", state: "IDLE", session_id: "session_long", created_at: at(0), created_by: "ada" };
+      };
+      const asks = window.fetch;
+      window.fetch = async (path, options) => (/(task|session)_long/.test(path) ? Response.json(answer(path)) : asks(path, options));
+      const client = new Client("key", () => {});
+      const app = { client, graphs: async () => [], follow: () => () => {}, live: { on: () => () => {} } };
+      const until = async (is) => { while (!is()) await new Promise((done) => setTimeout(done, 50)); };
+      const put = (view) => { document.querySelector("#content").replaceChildren(view.node); return view.node; };
+      const run = put(runView(app, "task_long"));
+      const steps = () => [...run.querySelectorAll(".steps > li")].map((step) => step.textContent.match(/step \d+/)[0]);
+      await until(() => steps().length > 0);
+      const seen = [run.querySelector(".steps").previousElementSibling.previousElementSibling.textContent, steps().length, steps().at(-1), run.querySelectorAll(".timeline .span").length <= 1001];
+      const days = [...run.querySelectorAll(".when")].map((when) => when.textContent).filter((when) => when.includes("2026")).length;
+      run.querySelector(".steps").previousElementSibling.querySelector("button").click();
+      seen.push(steps().length, days);
+      const talk = put(sessionView(app, "session_long"));
+      const words = () => [...talk.querySelectorAll(".talk .message .text")].map((word) => word.textContent);
+      await until(() => words().length > 0);
+      seen.push(words().length, words().at(-1));
+      talk.querySelector(".talk button").click();
+      seen.push(words().length);
+      talk.querySelector(".talk button").click();
+      seen.push(words().length, talk.querySelectorAll(".talk button").length, document.activeElement === talk.querySelector(".talk"));
+      window.fetch = asks;
+      return seen;
+    });
+    equal(shown, ["50,000 steps", 1000, "step 50000", true, 2000, 1, 2000, "word 4500", 4000, 4500, 0, true], "steps, days among them, and lines, before and after more are asked for");
+  });
+
   await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {
     const { invocation_id: id } = await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
     const page = await tab({ server: shipped });

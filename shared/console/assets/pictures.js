@@ -71,9 +71,14 @@ export function timePicture(spans, begin, end, { open = false } = {}) {
   const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "timeline", role: "img", "aria-label": words, preserveAspectRatio: "none" });
   picture.append(s("defs", {}, s("pattern", { id: "dusk", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 7, height: 7, class: "dusk" }), s("line", { x1: 0, y1: 0, x2: 0, y2: 7, class: "duskline" }))));
   for (let part = 0; part <= 4; part += 1) picture.append(s("line", { x1: (width * part) / 4, x2: (width * part) / 4, y1: 0, y2: height, class: "tick" }));
+  const drawn = new Set();
   for (const span of spans) {
     const row = used.indexOf(span.kind) * (lane + 8);
     const from = x(span.from); const wide = Math.max(3, x(span.to) - from);
+    // Of those that are no wider than a stroke one is seen in a place.
+    const place = `${span.kind} ${Math.round(from)}`;
+    if (wide === 3 && drawn.has(place)) continue;
+    drawn.add(place);
     picture.append(s("g", { class: `span ${span.kind}` }, s("title", {}, `${span.label}: ${lasting(span.to - span.from)}, from ${stamp(new Date(span.from).toISOString())}`), s("rect", { x: Math.min(from, width - 3), y: row + 2, width: wide, height: lane, rx: 3 })));
   }
   if (open) picture.append(s("line", { x1: width - 1, x2: width - 1, y1: 0, y2: height, class: "nowline" }));

@@ -15,6 +15,11 @@ const WORDS = {
   "user.message": "Was told", "user.input_submitted": "Was answered", "user.tool_confirmation": "Was answered", "user.cancel_requested": "Somebody asked to cancel", "agent.message": "Said", "span.completed": "Step", "span.failed": "Step failed", "tool.requested": "Asks for a tool", "tool.approval_required": "A tool needs approval", "tool.approved": "A tool was allowed", "tool.denied": "A tool was denied", "tool.completed": "Tool answered", "tool.failed": "Tool failed", "artifact.created": "Result written", "receipt.issued": "Receipt issued", "session.message_appended": "Was told", "vendor.dormouse.agent_asked": "Asked another agent:", "vendor.dormouse.tool_pending": "A tool works elsewhere:", "vendor.dormouse.tool_decided": "A person said what becomes of a call of", "vendor.dormouse.run_ended": "The agent has nothing left to do",
 };
 
+/** Steps that are shown at first, and how many more at a time: a browser takes half a minute to draw those of the longest runs. */
+const MOST_ROWS = 1000;
+
+const dayOf = (instant) => new Date(instant).toDateString();
+
 /** The stretches of a run, from its events. */
 export function spansOf(events, now = Date.now()) {
   const spans = []; let open = null; let ended = false;
@@ -42,11 +47,12 @@ export function runView(app, id) {
   }
   const picture = h("section", { "aria-label": "Time" }); const stands = h("section", { "aria-label": "Where it stands" }); const steps = h("section", { "aria-label": "Steps" }); const head = h("header", { class: "head" }); const facts = h("section", { class: "factbox" }); const receipts = h("section", { "aria-label": "Receipts" });
   const counted = h("h2", {}); const list = h("ol", { class: "steps" }); const proven = h("div", {});
-  put(steps, counted, list);
+  const earlier = h("p", {});
+  put(steps, counted, earlier, list);
   let left = false; let unfollow = null; let task = null; let events = []; let pause = null; let drawn = "";
   let after = null;
   const readEvents = async () => {
-    for await (const { data, place } of app.client.events(`/v1/tasks/${at(id)}/events`, { most: 50, from: after })) {
+    for await (const { data, place } of app.client.events(`/v1/tasks/${at(id)}/events`, { from: after })) {
       const known = new Set(events.map((event) => event.id));
       events = [...events, ...data.filter((event) => !known.has(event.id))];
       after = place;
@@ -93,11 +99,12 @@ export function runView(app, id) {
     put(facts, h("dl", {}, fact("Began", time(task.created_at)), fact("Asleep", lasting(asleep)), models.length > 0 && fact("Tokens", count(tokens)), models.length > 0 && fact("Models", dollars(cost)), fact("By", told(task.created_by, { limit: 60 })), fact("Id", h("code", { title: id }, short(id)))),
       task.failure && h("div", { class: "trouble", role: "alert" }, h("p", {}, h("strong", {}, told(task.failure.code, { limit: 80 }))), told(task.failure.message, { tag: "p", limit: 800 })));
     if (spans.length > 0) {
-      const begin = Math.min(...spans.map((span) => span.from)); const end = Math.max(...spans.map((span) => span.to));
+      const begin = spans.reduce((least, span) => Math.min(least, span.from), Infinity); const end = spans.reduce((most, span) => Math.max(most, span.to), 0);
       put(picture, h("h2", {}, "Time"), timePicture(spans, begin, end, { open }));
     }
     put(counted, `${count(events.length)} steps`);
-    keep(list, events, (event) => event.id, stepRow);
+    from ??= Math.max(0, events.length - MOST_ROWS);
+    drawSteps();
     const state = `${task.status} ${events.length}`;
     if (state !== drawn) {
       drawn = state;
@@ -105,10 +112,19 @@ export function runView(app, id) {
       if (ENDED.has(task.status)) proofs();
     }
   };
-  const stepRow = (event) => {
+  let from = null;
+  const drawSteps = () => {
+    const before = () => { from = Math.max(0, from - MOST_ROWS); drawSteps(); };
+    redraw(earlier, String(from), () => [from > 0 && h("button", { type: "button", class: "quiet small", onclick: before }, `Show ${count(Math.min(from, MOST_ROWS))} of ${count(from)} earlier ones`)]);
+    const rows = events.slice(from).map((event, at, all) => [event, all[at - 1]]);
+    keep(list, rows, ([event]) => event.id, stepRow);
+  };
+  const stepRow = ([event, before]) => {
     const { payload = {} } = event;
+    // Who has slept goes on another day.
+    const isNewDay = dayOf(event.created_at) !== dayOf(before?.created_at ?? Date.now());
     const what = payload.tool ?? payload.name ?? payload.agent ?? payload.request?.description ?? payload.failure?.message ?? "";
-    return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, clock(event.created_at))), h("div", {},
+    return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, isNewDay ? stamp(event.created_at) : clock(event.created_at))), h("div", {},
       h("span", {}, WORDS[event.event] ?? told(event.event, { limit: 60 })), what && [" ", told(String(what), { limit: 200, name: "quiet" })], payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), event.replayed && h("span", { class: "mark off" }, "replayed"),
       payload.parts ? partsOf(payload.parts, payload.role) : null, event.event === "vendor.dormouse.agent_asked" && payload.invocation_id && h("p", {}, h("a", { href: `/console/run/${at(payload.invocation_id)}` }, "Its run")), Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
   };

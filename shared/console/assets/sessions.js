@@ -115,6 +115,9 @@ function lineFor(title, words, value) {
   });
 }
 
+/** Lines of a conversation that are shown at first, and how many more at a time: a browser draws thousands for seconds. */
+const MOST_LINES = 2000;
+
 const ENDED = new Set(["COMPLETED", "FAILED", "CANCELED"]);
 const WHO = { user: "You and others", assistant: "Agent", agent: "Agent", system: "System", tool: "Tool" };
 
@@ -212,7 +215,7 @@ export function sessionView(app, id) {
     try {
       const reading = readEvents();
       reading.catch(() => { /* told below */ });
-      [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => [])]);
+      [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => [])]);
       // What was said is there before all that was done for it, where that is long.
       if (!talk.kept && await Promise.race([reading, new Promise((done) => setTimeout(done, 700, "slow"))]) === "slow" && !left) draw();
       await reading;
@@ -258,6 +261,7 @@ export function sessionView(app, id) {
       load();
     } catch (error) { say(`${error.title}. ${error.message}`, true); }
   };
+  let since = null;
   const draw = () => {
     const isOpen = !["CLOSED", "FAILED"].includes(session.state);
     const title = session.summary ?? named(personaOf(session, tasks));
@@ -271,6 +275,11 @@ export function sessionView(app, id) {
       ...messages.map((message) => ({ id: message.id, at: message.created_at, order: 0, node: () => messageOf(message) })),
       ...[...events.values()].map((event, order) => ({ id: event.id, at: event.created_at, order: order + 1, node: () => stepOf(event) ?? document.createComment("") })),
     ].sort((a, b) => a.at.localeCompare(b.at) || a.order - b.order);
+    since ??= lines.at(-MOST_LINES)?.at ?? "";
+    const begin = Math.max(0, lines.findIndex((line) => line.at >= since));
+    const before = lines.splice(0, begin);
+    const goBack = () => { since = before[Math.max(0, begin - MOST_LINES)].at; draw(); talk.focus({ preventScroll: true }); };
+    if (begin > 0) lines.unshift({ id: `before ${since}`, node: () => h("p", {}, h("button", { type: "button", class: "quiet small", onclick: goBack }, "Show what came before")) });
     const atEnd = isAtEnd();
     const first = talk.childElementCount <= 1;
     const working = tasks.some((task) => ["SUBMITTED", "WORKING"].includes(task.status));
