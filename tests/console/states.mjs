@@ -320,6 +320,51 @@ export async function states(shipped) {
     equal(shown, ["50,000 steps", 1000, "step 50000", true, 2000, 1, 2000, "word 4500", 4000, 4500, 0, true], "steps, days among them, and lines, before and after more are asked for");
   });
 
+  await check("a look that nothing answers is given up, and what was looked for is had over another connection", async (tab) => {
+    const { invocation_id: id } = await expense(shipped, "a dead connection");
+    const page = await tab({ server: shipped, expects: [0] });
+    await page.clock.install();
+    let held = 0;
+    await page.route("**/v1/x-pauses?**", (route) => { held += 1; });
+    await page.open("/console/inbox");
+    await until("it is asked for", () => held > 0);
+    await page.clock.fastForward(61000);
+    await page.sees("The server does not answer");
+    await page.unroute("**/v1/x-pauses?**");
+    await page.button("Try again").click();
+    await page.locator(`a[href$="${id}"]`).waitFor();
+  });
+
+  await check("what an agent has made is kept as a file also where the token has ended meanwhile, and a server that is away is told as such", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
+    await page.live();
+    const seen = await page.evaluate(async () => {
+      const { Client } = await import("/console/api.js");
+      const asks = window.fetch;
+      const keys = [];
+      let isAway = false;
+      window.fetch = async (path, { headers }) => {
+        keys.push(headers.authorization);
+        if (isAway) throw new TypeError("Failed to fetch");
+        return headers.authorization === "Bearer old" ? new Response("{}", { status: 401 }) : new Response("the bytes");
+      };
+      const client = new Client("old", () => {});
+      client.renew = async () => { client.key = "new"; return true; };
+      const clicks = [];
+      document.addEventListener("click", (event) => { event.preventDefault(); clicks.push(event.target.download); }, { capture: true, once: true });
+      const click = HTMLAnchorElement.prototype.click;
+      HTMLAnchorElement.prototype.click = function kept() { clicks.push(this.download); };
+      await client.file("/v1/artifacts/a/content", "a.txt");
+      isAway = true;
+      const refused = await client.file("/v1/artifacts/a/content", "a.txt").catch((error) => error.title);
+      HTMLAnchorElement.prototype.click = click;
+      window.fetch = asks;
+      return [keys, clicks, refused];
+    });
+    equal(seen, [["Bearer old", "Bearer new", "Bearer new"], ["a.txt"], "The server does not answer"], "the keys, the files, and what is told");
+  });
+
   await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {
     const { invocation_id: id } = await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
     const page = await tab({ server: shipped });

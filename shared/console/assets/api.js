@@ -4,6 +4,8 @@ import { read, write } from "./json.js";
 
 const VERSION = "agents-protocol-2026-04-25";
 const KEPT = "dormouse-key";
+/** Milliseconds for which a server may think before it answers a look. */
+const SILENT = 60000;
 
 /** The server refused something, or could not be reached. */
 export class Refusal extends Error {
@@ -31,19 +33,25 @@ const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.
 const told = (value) => (typeof value === "string" ? value : undefined);
 
 /** Sends a request; `key` may be any bearer token. */
-export async function send(method, path, { body, key, headers = {}, signal } = {}) {
+export async function send(method, path, { body, key, headers = {}, signal, isFile } = {}) {
   const sent = { ...headers };
   if (key) sent.authorization = `Bearer ${key}`;
   if (path.includes("/v1")) sent["harn-agents-protocol-version"] = VERSION;
   if (body !== undefined) sent["content-type"] = "application/json";
   let response; let text;
+  // A look that nothing answers was sent over a connection that is dead: another one may do.
+  const ended = new AbortController();
+  const end = () => ended.abort();
+  if (signal?.aborted) end(); else signal?.addEventListener("abort", end);
+  const silent = method === "GET" && setTimeout(end, SILENT);
   try {
-    response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : write(body), signal, cache: "no-store", credentials: "omit", redirect: "error" });
+    response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : write(body), signal: ended.signal, cache: "no-store", credentials: "omit", redirect: "error" }).finally(() => clearTimeout(silent));
+    if (isFile && response.ok) return await response.blob();
     text = await response.text();
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (signal?.aborted) throw error;
     throw new Refusal(0, "unreachable", "It may be starting again, or the network is away. Nothing was lost.");
-  }
+  } finally { signal?.removeEventListener("abort", end); }
   let value = null;
   try { value = text ? read(text) : null; } catch { /* told below */ }
   if (response.ok) return value;
@@ -121,10 +129,9 @@ export class Client {
 
   /** The bytes at `path`, to be kept as a file. */
   async file(path, name) {
-    const response = await fetch(path, { headers: { authorization: `Bearer ${this.key}`, "harn-agents-protocol-version": VERSION }, cache: "no-store", credentials: "omit" });
-    if (!response.ok) throw new Refusal(response.status, "", `The server answered ${response.status}.`, response.headers.get("x-request-id"));
+    const bytes = await this.ask("GET", path, { isFile: true });
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(await response.blob());
+    link.href = URL.createObjectURL(bytes);
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
