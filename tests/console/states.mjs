@@ -365,6 +365,29 @@ export async function states(shipped) {
     equal(seen, [["Bearer old", "Bearer new", "Bearer new"], ["a.txt"], "The server does not answer"], "the keys, the files, and what is told");
   });
 
+  await check("a list of sessions that is longer than is shown says so", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
+    await page.live();
+    const counted = await page.evaluate(async () => {
+      const { sessionsView } = await import("/console/sessions.js");
+      const one = (number) => ({ id: `session_${number}`, state: "IDLE", summary: `number ${number}`, created_at: "2026-01-01T00:00:00Z", updated_at: "2026-01-01T00:00:00Z" });
+      const client = { async* pages(_, { most }) { for (let page = 0; page < most; page += 1) yield { data: Array.from({ length: 200 }, (_, at) => one(200 * page + at)), page: { has_more: true } }; } };
+      const view = sessionsView({ client, live: { on: () => () => {} } });
+      document.querySelector("#content").replaceChildren(view.node);
+      const words = () => view.node.querySelector(".find span")?.textContent;
+      while (!words()?.startsWith("the newest")) await new Promise((done) => setTimeout(done, 50));
+      const seen = [words()];
+      const search = view.node.querySelector("input");
+      search.value = "number 9999";
+      search.dispatchEvent(new Event("input"));
+      seen.push(words());
+      view.leave();
+      return seen;
+    });
+    equal(counted, ["the newest 10,000", "1 of the newest 10,000"], "how many there are");
+  });
+
   await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {
     const { invocation_id: id } = await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
     const page = await tab({ server: shipped });
@@ -654,6 +677,7 @@ export async function states(shipped) {
     equal([tall.length, tall[29], tall[14]], [30, 152, 76], "bars: their number, the height of the last and of the middle one");
     await page.sees("Models: $46.50 in 30 days");
     await page.sees("465,000");
+    await page.sees("A day begins at midnight UTC.");
     await page.getByText("The numbers of each day").click();
     equal(await page.locator("details[open] tbody tr").count(), 30, "days in numbers");
     await accessible(page, "a month of costs");
@@ -662,6 +686,10 @@ export async function states(shipped) {
     await page.getByRole("link", { name: "7 days" }).click();
     await page.waitForURL(/days=7/);
     await until("seven bars", async () => (await page.locator("svg.bars .bar").count()) === 7);
+    for (const [days, bars] of [["1e9", 366], ["-5", 30], ["2.9", 2]]) {
+      await page.open(`/console/costs?days=${days}`);
+      await until(`${days} days are ${bars}`, async () => (await page.locator("svg.bars .bar").count()) === bars);
+    }
   });
 
   await check("at every size, from 320 to 2560 wide: nothing overflows, nothing shifts", async (tab) => {

@@ -16,7 +16,8 @@ const dayOf = (instant) => instant.slice(0, 10);
 
 export function costsView(app) {
   const node = h("main", { class: "page", tabindex: "0" });
-  const days = Number(new URLSearchParams(location.search).get("days")) || 30;
+  const wanted = Math.trunc(Number(new URLSearchParams(location.search).get("days")));
+  const days = wanted >= 1 ? Math.min(wanted, 366) : 30;
   let left = false;
   const abort = new AbortController();
   const load = async () => {
@@ -78,7 +79,7 @@ export function costsView(app) {
         byModel.size > 0 && [h("h2", {}, "By model"), table(["Model", "Calls", "Tokens", "Cost"], [...byModel].sort((a, b) => b[1].cost - a[1].cost).map(([name, one]) => [told(name, { limit: 80 }), count(one.calls), count(one.tokens), dollars(one.cost)]))],
         h("h2", {}, "Sleeping, and what it would cost awake"),
         table([`${days} days`, "Here", "On a server that is always on"], [["Computing while all sleeps", dollars(0), dollars(server)], ["Runs, each slept and approved once", dollars(sums.runs * TASK), "–"], [`Keeping the tasks that sleep now (${count(asleepSince.size)}), a month`, dollars(asleepSince.size * SLEEPER), "–"]]),
-        h("p", { class: "quiet small" }, `Figures of AWS in us-east-1 as of 2025: a slept and approved task ${dollars(TASK)} without compute, a sleeper of 4 KB ${dollars(SLEEPER)} a month. The server is the smallest container of Fargate, 0.25 vCPU and 0.5 GB, ${dollars(SERVER)} an hour. Costs of models are those that the runs recorded; a local model costs nothing.`),
+        h("p", { class: "quiet small" }, `A day begins at midnight UTC. Figures of AWS in us-east-1 as of 2025: a slept and approved task ${dollars(TASK)} without compute, a sleeper of 4 KB ${dollars(SLEEPER)} a month. The server is the smallest container of Fargate, 0.25 vCPU and 0.5 GB, ${dollars(SERVER)} an hour. Costs of models are those that the runs recorded; a local model costs nothing.`),
         h("details", {}, h("summary", {}, "The numbers of each day"), table(["Day", "Models", "Tokens", "Calls", "Runs"], rows.map((row) => [row.day, dollars(row.cost), count(row.tokens), count(row.calls), count(row.runs)]))));
     }
   };

@@ -13,7 +13,7 @@ export function sessionsView(app) {
     name: "Sessions", height: () => 62, key: (one) => one.id,
     draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, brief(title(one), 120)), h("span", { class: "under" }, "begun ", time(one.created_at), one.updated_at > one.created_at && [" · changed ", time(one.updated_at)], h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
   });
-  let items = []; let left = false; let whole = false; let timer = null; let isBusy = false; let isOld = false; let fails = 0;
+  let items = []; let left = false; let whole = false; let isCut = false; let timer = null; let isBusy = false; let isOld = false; let fails = 0;
   const shown = app.sessionsFilter ??= { text: "" };
   const title = (one) => one.summary ?? named(one.persona_id);
   const search = h("input", { type: "search", value: shown.text, placeholder: "Find   /", "aria-label": "Find in sessions", oninput: () => { shown.text = search.value; set(); } });
@@ -22,7 +22,8 @@ export function sessionsView(app) {
     const text = shown.text.trim().toLowerCase();
     const found = text ? items.filter((one) => `${title(one)} ${one.id} ${statusWord(one.state)} ${one.created_at}`.toLowerCase().includes(text)) : items;
     list.set(found);
-    put(counted, text ? `${count(found.length)} of ${count(items.length)}` : count(items.length));
+    const all = isCut ? `the newest ${count(items.length)}` : count(items.length);
+    put(counted, text ? `${count(found.length)} of ${all}` : all);
   };
   const box = h("div", { class: "fill" }, list.box);
   let head = null;
@@ -45,15 +46,17 @@ export function sessionsView(app) {
     isBusy = true;
     isOld = false;
     try {
-      const found = [];
+      const found = []; let isMore = false;
       for await (const page of app.client.pages("/v1/sessions?limit=200", { most: 50 })) {
         found.push(...page.data);
+        isMore = page.page.has_more;
         if (items.length <= found.length) items = [...found];
-        whole = !page.page.has_more;
+        whole = !isMore;
         draw();
         if (left) return;
       }
       items = found;
+      isCut = isMore;
       whole = true;
       draw();
       fails = 0;
@@ -81,9 +84,9 @@ function begin(app) {
   const button = h("button", { type: "button", class: "primary", onclick: async () => {
     button.disabled = true;
     try {
-      const [personas, workspaces] = await Promise.all([app.client.get("/v1/personas?limit=200"), app.client.get("/v1/workspaces?limit=50")]);
-      if (personas.data.length === 0) { say("This server has no agent. dormouse new makes one.", true); return; }
-      const which = await chosen(personas.data, workspaces.data);
+      const [personas, workspaces] = await Promise.all([app.client.all("/v1/personas?limit=200"), app.client.get("/v1/workspaces?limit=50")]);
+      if (personas.length === 0) { say("This server has no agent. dormouse new makes one.", true); return; }
+      const which = await chosen(personas, workspaces.data);
       if (!which) return;
       const workspace = which.workspace || (await app.client.post("/v1/workspaces", { name: "Console", root: "/" })).id;
       const session = await app.client.post("/v1/sessions", { workspace_id: workspace, persona_id: which.persona });
