@@ -164,21 +164,17 @@ impl EditedLine {
         true
     }
 
-    /// Ends a line that is the beginning of one of `words` alone; false where it is that of none.
-    pub(super) fn complete(&mut self, words: &[&str]) -> bool {
+    /// Those of `words` that the line is the beginning of. It is ended where that is one alone.
+    pub(super) fn complete<'w>(&mut self, words: &[&'w str]) -> Vec<&'w str> {
         if self.text.is_empty() || self.at < self.text.len() {
-            return false;
+            return Vec::new();
         }
-        let mut fitting = words.iter().filter(|word| word.starts_with(&self.text));
-        match (fitting.next(), fitting.next()) {
-            (None, _) => false,
-            (Some(word), None) => {
-                self.put((*word).to_owned());
-                self.sought = None;
-                true
-            }
-            (Some(_), Some(_)) => true,
+        let fitting: Vec<&'w str> = words.iter().copied().filter(|word| word.starts_with(&self.text)).collect();
+        if let [word] = fitting[..] {
+            self.put(word.to_owned());
+            self.sought = None;
         }
+        fitting
     }
 
     fn insert(&mut self, text: &str) {
@@ -379,11 +375,12 @@ mod tests {
     fn a_command_is_ended_where_there_is_one_alone() {
         let words = ["/new", "/exit", "/exile"];
         let mut typed = line("/n");
-        assert!(typed.complete(&words));
-        assert_eq!(typed.text(), "/new");
-        for (text, fits) in [("/ex", true), ("/x", false), ("", false), ("new", false), ("/new ", false)] {
+        assert_eq!((typed.complete(&words), typed.text()), (vec!["/new"], "/new"));
+        typed.put("/ex".to_owned());
+        assert_eq!((typed.complete(&words), typed.text()), (vec!["/exit", "/exile"], "/ex"));
+        for text in ["/x", "", "new", "/new "] {
             typed.put(text.to_owned());
-            assert_eq!((typed.complete(&words), typed.text()), (fits, text));
+            assert_eq!((typed.complete(&words), typed.text()), (Vec::new(), text));
         }
     }
 }

@@ -119,11 +119,24 @@ impl TypedArea {
                 entered.push(Entered::Quit);
             } else if key == Key::Clear {
                 entered.push(Entered::Clear);
-            } else if key != Key::Letter('\t') || self.asks || !self.line.complete(&COMMAND_WORDS) {
+            } else if key == Key::Letter('\t') && !self.asks {
+                self.tab(stays);
+            } else {
                 self.line.press(key, !self.asks);
             }
         }
         entered
+    }
+
+    /// Ends a command that is begun, or tells those that it may be. In any other line it is a letter.
+    fn tab(&mut self, stays: &mut String) {
+        let words = self.line.complete(&COMMAND_WORDS);
+        if words.is_empty() {
+            self.line.press(Key::Letter('\t'), true);
+        } else if words.len() > 1 {
+            stays.push_str(&words.join("  "));
+            stays.push('\n');
+        }
     }
 
     fn enter(&mut self, stays: &mut String) -> Entered {

@@ -472,6 +472,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tab_tells_the_commands_that_a_word_may_be() {
+        let mut sitting = Sitting::of(40);
+        sitting.prompts("> ");
+        let all = "/help  /new  /exit  /quit  /compact";
+        assert_eq!(sitting.types("/\t"), format!("{all}\n> /|"));
+        assert_eq!(sitting.types("n\t"), format!("{all}\n> /new|"));
+        sitting.asks("y or n > ");
+        assert!(sitting.types("/\t").ends_with("y or n > /      |"), "an answer is no command");
+    }
+
+    #[test]
     fn ctrl_c_drops_a_paste_whose_end_does_not_come() {
         let mut sitting = Sitting::of(20);
         sitting.prompts("> ");
