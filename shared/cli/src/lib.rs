@@ -30,7 +30,7 @@ mod workspace;
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,6 +65,7 @@ use crate::replay::{ReplayArgs, replay};
 use crate::serve::{ServeArgs, serve};
 use crate::talk::{ClientCommand, talk};
 use crate::templates::templates;
+use crate::terminal::has_styles;
 use crate::vault::{VaultCommand, vault};
 use crate::workspace::{WorkspaceCommand, workspace};
 
@@ -324,7 +325,7 @@ fn written(done: Result<(), NewError>) -> ExitCode {
 fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<String>)>>) -> ExitCode {
     let filter = filter_or("off");
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let lines = lines.log_internal_errors(false).compact();
+    let lines = lines.log_internal_errors(false).compact().with_ansi(has_styles(&io::stderr()));
     tracing_subscriber::registry().with(filter).with(lines).init();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -433,7 +434,7 @@ fn start_log(log: Log, exporter: Option<&Telemetry>) {
     let lines =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false).with_target(false);
     let lines = match log {
-        Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).boxed(),
+        Log::Text => lines.compact().with_ansi(has_styles(&io::stderr())).boxed(),
         Log::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
     };
     tracing_subscriber::registry().with(filter).with(lines).with(exporter.map(Telemetry::log_bridge)).init();

@@ -1,10 +1,23 @@
 //! Text of strangers on a terminal: a name, a message or a reason may hold characters that move the cursor, change
 //! colours and titles, end the line, or turn the direction of writing, and so make a screen show what was never sent.
 
+use std::env::var_os;
+use std::ffi::OsStr;
 use std::fmt::Write;
+use std::io::IsTerminal;
 
 use dormouse_ports::Map;
 use serde_json::Value;
+
+/// True if `out` is a terminal that shows colours and bold letters.
+pub(crate) fn has_styles(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && are_shown(var_os("NO_COLOR").as_deref(), var_os("TERM").as_deref())
+}
+
+/// True if a terminal shows styles where these variables are `NO_COLOR` and `TERM`.
+fn are_shown(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
 
 /// The JSON object that is typed as `text`.
 ///
@@ -90,6 +103,13 @@ mod tests {
     use super::*;
 
     const STRANGE: &str = "a\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\nb\u{202e}c\u{2066}\u{7f}\u{200b}\u{e0041}\u{2028}";
+
+    #[test]
+    fn a_terminal_that_shows_no_styles_is_sent_none() {
+        let xterm = Some(OsStr::new("xterm-256color"));
+        assert!(are_shown(None, xterm) && are_shown(None, None) && are_shown(Some(OsStr::new("")), xterm));
+        assert!(!are_shown(Some(OsStr::new("1")), xterm) && !are_shown(None, Some(OsStr::new("dumb"))));
+    }
 
     #[test]
     fn nothing_is_left_that_a_terminal_obeys() {

@@ -1,6 +1,6 @@
 //! Output of the commands: an aligned table or lines for people, one JSON document for scripts.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use dormouse_maintenance::doctor::in_words;
 use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, Map, PausedInvocation};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::hint::AnswerCommands;
-use crate::terminal::{self, plain};
+use crate::terminal::{self, has_styles, plain};
 
 const BOLD: &str = "\u{1b}[1m";
 const RED: &str = "\u{1b}[31m";
@@ -175,7 +175,7 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, coloured: !json && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+        Self { json, coloured: !json && has_styles(&io::stdout()) }
     }
 
     pub(crate) fn json(&self, value: &Value) -> io::Result<()> {

@@ -2,9 +2,7 @@
 
 mod typing;
 
-use std::env::var_os;
-use std::ffi::OsStr;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +11,7 @@ use dormouse_ports::model::DeltaKind;
 
 use super::raw_terminal;
 use super::typed_area::TypedArea;
-use crate::terminal::plain;
+use crate::terminal::{has_styles, plain};
 
 pub(super) const DIM: &str = "\u{1b}[2m";
 pub(super) const BOLD: &str = "\u{1b}[1m";
@@ -373,16 +371,10 @@ impl DeltaSink for Screen {
 
 /// `text` as it is for a terminal; without its styles elsewhere.
 fn styled(text: &str) -> String {
-    let (no_color, term) = (var_os("NO_COLOR"), var_os("TERM"));
-    if io::stdout().is_terminal() && has_styles(no_color.as_deref(), term.as_deref()) {
+    if has_styles(&io::stdout()) {
         return text.to_owned();
     }
     [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
-}
-
-/// True if a terminal shows styles where these variables are `NO_COLOR` and `TERM`.
-fn has_styles(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
-    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }
 
 /// `text` with its lines and tabs, which code has, and nothing else that a terminal obeys.
@@ -394,13 +386,6 @@ pub(super) fn screened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_that_shows_no_styles_is_sent_none() {
-        let xterm = Some(OsStr::new("xterm-256color"));
-        assert!(has_styles(None, xterm) && has_styles(None, None) && has_styles(Some(OsStr::new("")), xterm));
-        assert!(!has_styles(Some(OsStr::new("1")), xterm) && !has_styles(None, Some(OsStr::new("dumb"))));
-    }
 
     #[test]
     fn what_comes_from_a_model_moves_no_cursor() {
