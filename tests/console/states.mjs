@@ -336,6 +336,26 @@ export async function states(shipped) {
     await page.sees(/^[1-9]\d* waits? for an answer$/);
   });
 
+  await check("a message that nothing answers goes out again over another connection, and is said once", async (tab) => {
+    const of = await session(shipped, "persona_chat");
+    const page = await tab({ server: shipped, expects: [0] });
+    await page.clock.install();
+    await page.open(`/console/session/${of}`);
+    await page.getByText("Nothing was said yet.").waitFor();
+    const names = [];
+    await page.route(`**/v1/sessions/${of}/tasks`, async (route) => {
+      names.push(route.request().headers()["idempotency-key"]);
+      if (names.length > 1) await route.continue();
+    });
+    await page.getByLabel("Message").fill("over a dead connection");
+    await page.keyboard.press("Enter");
+    await until("it is on its way", () => names.length === 1);
+    await page.clock.fastForward(61000);
+    await until("it goes out again", async () => { await page.clock.runFor(1000); return names.length > 1; });
+    await page.getByRole("log").getByText("over a dead connection").first().waitFor();
+    equal([names.length, new Set(names).size, (await shipped.get(`/v1/sessions/${of}/tasks`)).data.length], [2, 1, 1], "how often, under how many names, and what came of it");
+  });
+
   await check("what an agent has made is kept as a file also where the token has ended meanwhile, and a server that is away is told as such", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/catalog");

@@ -4,7 +4,7 @@ import { read, write } from "./json.js";
 
 const VERSION = "agents-protocol-2026-04-25";
 const KEPT = "dormouse-key";
-/** Milliseconds for which a server may think before it answers a look. */
+/** Milliseconds for which a server may think before it answers what takes no work. */
 const SILENT = 60000;
 
 /** The server refused something, or could not be reached. */
@@ -32,18 +32,18 @@ const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.
 
 const told = (value) => (typeof value === "string" ? value : undefined);
 
-/** Sends a request; `key` may be any bearer token. */
-export async function send(method, path, { body, key, headers = {}, signal, isFile } = {}) {
+/** Sends a request; `key` may be any bearer token. What `isQuick` is given up where nothing answers for a minute. */
+export async function send(method, path, { body, key, headers = {}, signal, isFile, isQuick = method === "GET" } = {}) {
   const sent = { ...headers };
   if (key) sent.authorization = `Bearer ${key}`;
   if (path.includes("/v1")) sent["harn-agents-protocol-version"] = VERSION;
   if (body !== undefined) sent["content-type"] = "application/json";
   let response; let text;
-  // A look that nothing answers was sent over a connection that is dead: another one may do.
+  // What nothing answers was sent over a connection that is dead: another one may do.
   const ended = new AbortController();
   const end = () => ended.abort();
   if (signal?.aborted) end(); else signal?.addEventListener("abort", end);
-  const silent = method === "GET" && setTimeout(end, SILENT);
+  const silent = isQuick && setTimeout(end, SILENT);
   try {
     response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : write(body), signal: ended.signal, cache: "no-store", credentials: "omit", redirect: "error" }).finally(() => clearTimeout(silent));
     if (isFile && response.ok) return await response.blob();
@@ -101,11 +101,11 @@ export class Client {
    * A write that may be repeated: it is sent again while the server is away. Who sends the same once more, because nobody knows
    * what came of it, does so under the same `name`.
    */
-  async post(path, body, name = chance()) {
+  async post(path, body, name = chance(), isQuick = false) {
     const headers = { "idempotency-key": name };
     for (let attempt = 0; ; attempt += 1) {
       try {
-        return await this.ask("POST", path, { body, headers });
+        return await this.ask("POST", path, { body, headers, isQuick });
       } catch (error) {
         const passes = [0, 423, 503].includes(error.status);
         if (!passes || attempt >= 2) throw error;

@@ -241,7 +241,7 @@ export function sessionView(app, id) {
     if (isActing) return;
     isActing = true;
     try {
-      const made = await app.client.post(path, body, name);
+      const made = await app.client.post(path, body, name, Boolean(name));
       if (name) forks.delete(id);
       say(words);
       if (left) return;
@@ -325,7 +325,7 @@ export function sessionView(app, id) {
     unsure.set(id, { text, name });
     input.value = "";
     try {
-      await app.client.post(`/v1/sessions/${at(id)}/tasks`, { input: { role: "user", parts: [{ type: "text", text }] } }, name);
+      await app.client.post(`/v1/sessions/${at(id)}/tasks`, { input: { role: "user", parts: [{ type: "text", text }] } }, name, true);
       if (unsure.get(id)?.name === name) unsure.delete(id);
       drafts.set(id, input.value);
       load();
