@@ -544,6 +544,21 @@ export async function states(shipped) {
     }
   });
 
+  await check("no character is cut in two where a long text goes on", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
+    await page.live();
+    const seen = await page.evaluate(async () => {
+      const { told } = await import("/console/dom.js");
+      const box = told(`${"a".repeat(1499)}\u{1f44d}${"b".repeat(65535)}\u{1f680}${"c".repeat(20)}`);
+      const pieces = () => [...box.querySelector(".told").childNodes].map((piece) => [...piece.data].at(-1));
+      const first = pieces();
+      box.querySelector("button").click();
+      return [first, pieces(), box.querySelector("button").textContent];
+    });
+    equal(seen, [["\u{1f44d}"], ["\u{1f44d}", "\u{1f680}"], "Show more (67 of 67 thousand characters)"], "the last characters of its pieces");
+  });
+
   await check("names without an end make nothing wider than the screen", async (tab) => {
     const { invocation_id: id } = await expense(shipped, "long names");
     const page = await tab({ server: shipped, size: PHONE });

@@ -123,11 +123,13 @@ export const howMuch = (shown, all) => (all < 10000 ? `Show more (${shown} of ${
 export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
   const whole = String(text);
   const isLong = whole.length > limit;
-  const box = h(tag, { class: `told ${name}`, dir: "auto" }, isLong ? whole.slice(0, limit) : whole);
+  // No character is cut in two.
+  const end = (at) => (/[\ud800-\udbff]/.test(whole.charAt(at - 1)) ? at + 1 : at);
+  let shown = end(limit);
+  const box = h(tag, { class: `told ${name}`, dir: "auto" }, isLong ? whole.slice(0, shown) : whole);
   if (!isLong) return box;
-  let shown = limit;
   const more = h("button", { class: "quiet small", type: "button", onclick: () => {
-    const next = whole.slice(shown, shown + 65536);
+    const next = whole.slice(shown, end(shown + 65536));
     box.append(document.createTextNode(clean(next)));
     shown += next.length;
     label();

@@ -47,7 +47,7 @@ export function runView(app, id) {
   }
   const picture = h("section", { "aria-label": "Time" }); const stands = h("section", { "aria-label": "Where it stands" }); const steps = h("section", { "aria-label": "Steps" }); const head = h("header", { class: "head" }); const facts = h("section", { class: "factbox" }); const receipts = h("section", { "aria-label": "Receipts" });
   const counted = h("h2", {}); const list = h("ol", { class: "steps" }); const proven = h("div", {});
-  const earlier = h("p", {});
+  const earlier = h("div", {});
   put(steps, counted, earlier, list);
   let left = false; let unfollow = null; let task = null; let events = []; let pause = null; let drawn = "";
   let after = null;
