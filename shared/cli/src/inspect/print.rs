@@ -6,6 +6,7 @@ use dormouse_maintenance::doctor::in_words;
 use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, Map, PausedInvocation};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use super::hint::AnswerCommands;
 use crate::terminal::{self, has_styles, plain};
@@ -309,11 +310,11 @@ fn aligned<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Vec<Stri
     let head = plain_row(head);
     let rows = rows.iter().map(plain_row).collect::<Vec<_>>();
     let all = || std::iter::once(&head).chain(&rows);
-    let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width = |column: usize| all().map(|row| row[column].width()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
+        let cell = |(cell, width): (&String, &usize)| format!("{cell}{}", " ".repeat(width - cell.width()));
+        row.iter().zip(&widths).map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     all().map(line).collect()
 }
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let head = ["A", "B"].map(str::to_owned);
-        let rows = [["long cell", "1"].map(str::to_owned), ["x", "2"].map(str::to_owned)];
-        assert_eq!(aligned(&head, &rows), ["A          B", "long cell  1", "x          2"]);
+        let rows = [["long cell", "1"].map(str::to_owned), ["東京", "2"].map(str::to_owned)];
+        assert_eq!(aligned(&head, &rows), ["A          B", "long cell  1", "東京       2"], "in columns of a terminal");
     }
 }
