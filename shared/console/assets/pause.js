@@ -53,7 +53,7 @@ const over = (pause) => ({ completed: "It went on and has completed.", failed: "
  */
 export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
   const node = h("article", { class: "pause" }, waiting("Asking the server what it waits for…"));
-  let shown = null; let left = false; let mine = false; let unfollow = null; let isFirst = true; let looks = 0;
+  let shown = null; let left = false; let mine = false; let unfollow = null; let isFirst = true; let looks = 0; let isMissed = false;
   const load = async () => {
     try {
       const pause = await app.client.get(`/v1/x-pauses/${at(id)}`);
@@ -128,6 +128,7 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
     looks += 1;
     const now = await app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null);
     looks -= 1;
+    isMissed = now === null;
     if (left || mine || !now || (now.generation === shown.generation && now.status === "asleep" && `${now.missing}` === `${shown.missing}`)) return;
     // What stands there already stays: somebody may be about to press it, and for nobody else than before.
     if (now.generation === shown.generation && now.status === "asleep" && node.form?.still(now.missing)) {
@@ -146,7 +147,7 @@ export function pauseView(app, id, { done, next, drawn, above, changed } = {}) {
     if (now.status !== "asleep") done?.(id);
   };
   const stop = app.live.on((event) => { if (event.task_id === id || event.event === "x-resumed") look(); });
-  const timer = setInterval(() => { if (looks === 0 && (!isTask(id) || app.live.state !== "live")) look(); }, 6000);
+  const timer = setInterval(() => { if (looks === 0 && (isMissed || !isTask(id) || app.live.state !== "live")) look(); }, 6000);
   load();
   return { node, leave: () => { left = true; stop(); unfollow?.(); clearInterval(timer); } };
 }
