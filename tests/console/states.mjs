@@ -211,22 +211,26 @@ export async function states(shipped) {
   });
 
   await check("a request that was answered elsewhere while the server was busy is looked at again", async (tab) => {
-    const of = await session(shipped, "persona_expense-approval");
-    const id = await task(shipped, of, { employee: "Zoe", amount_cents: 55500, purpose: "a look that failed" });
-    const page = await tab({ server: shipped, expects: [503] });
-    await page.open(`/console/inbox/${id}`);
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
     await page.live();
-    await page.button("Approve").waitFor();
-    let refused = 0;
-    const busy = async (route) => { refused += 1; await route.fulfill({ status: 503, json: { error: { code: "service_unavailable", message: "later" } } }); };
-    await page.route(`**/v1/x-pauses/${id}`, busy);
-    await shipped.post(`/v1/tasks/${id}/messages`, approval(false));
-    await ended(shipped, id, "completed");
-    // Until all events of it have come.
-    await until("it is refused", () => refused > 0);
-    await rest(4000);
-    await page.unroute(`**/v1/x-pauses/${id}`, busy);
-    await page.sees("This was answered elsewhere.");
+    const words = await page.evaluate(async () => {
+      const { pauseView } = await import("/console/pause.js");
+      const pause = { id: "task_1", generation: 1, status: "asleep", asks_person: true, since: "2026-01-01T00:00:00Z", graph: "desk", request: { description: "May I?" }, missing: [], parts: [], ladder: [], path: [] };
+      let hear; let isBusy = false;
+      const client = { get: async () => { if (isBusy) { isBusy = false; throw new Error("busy"); } return { ...pause }; } };
+      const view = pauseView({ client, follow: () => () => {}, live: { state: "live", on: (listener) => { hear = listener; return () => {}; } } }, "task_1");
+      document.querySelector("#content").replaceChildren(view.node);
+      const until = async (is) => { for (let left = 400; left > 0 && !is(); left -= 1) await new Promise((done) => setTimeout(done, 50)); };
+      await until(() => view.node.querySelector("form"));
+      pause.status = "completed";
+      isBusy = true;
+      hear({ event: "task.completed", task_id: "task_1" });
+      await until(() => view.node.querySelector("[role=alert]"));
+      view.leave();
+      return view.node.querySelector("[role=alert] strong")?.textContent;
+    });
+    equal(words, "This was answered elsewhere. ", "what is told");
   });
 
   await check("a session that is forked with a double click is forked once", async (tab) => {
@@ -270,23 +274,34 @@ export async function states(shipped) {
   });
 
   await check("a run whose end could not be had at once is asked for again", async (tab) => {
-    const of = await session(shipped, "persona_expense-approval");
-    const id = await task(shipped, of, { employee: "Zoe", amount_cents: 55500, purpose: "an end that is heard late" });
-    const page = await tab({ server: shipped, expects: [503] });
-    await page.open(`/console/run/${id}`);
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
     await page.live();
-    await page.locator(".steps > li").first().waitFor();
-    let refused = 0;
-    const busy = async (route) => { refused += 1; await route.fulfill({ status: 503, json: { error: { code: "service_unavailable", message: "later" } } }); };
-    await page.route(`**/v1/tasks/${id}`, busy);
-    await shipped.post(`/v1/tasks/${id}/messages`, approval(true));
-    await ended(shipped, id, "completed");
-    await page.sees("The server is busy.");
-    // Until all events of it have come.
-    await until("it is refused", () => refused > 0);
-    await rest(4000);
-    await page.unroute(`**/v1/tasks/${id}`, busy);
-    await page.locator(".head .mark.good", { hasText: "Completed" }).waitFor();
+    const words = await page.evaluate(async () => {
+      const [{ runView }, { Client }] = await Promise.all([import("/console/run.js"), import("/console/api.js")]);
+      let status = "WORKING"; let hear; let isBusy = false;
+      const answer = (path) => {
+        if (path.includes("/events")) return Response.json({ data: [], page: { has_more: false, next_cursor: null } });
+        if (path.startsWith("/v1/x-pauses")) return Response.json(null);
+        if (isBusy) { isBusy = false; return Response.json({ error: { code: "service_unavailable", message: "later" } }, { status: 503 }); }
+        return Response.json({ id: "task_1", status, session_id: "session_1", created_at: "2026-01-01T00:00:00Z", created_by: "ada" });
+      };
+      const asks = window.fetch;
+      window.fetch = async (path, options) => (path.includes("task_1") ? answer(path) : asks(path, options));
+      const view = runView({ client: new Client("key", () => {}), graphs: async () => [], follow: () => () => {}, live: { on: (listener) => { hear = listener; return () => {}; } } }, "task_1");
+      document.querySelector("#content").replaceChildren(view.node);
+      const word = () => view.node.querySelector(".head .mark")?.textContent;
+      const until = async (is) => { for (let left = 400; left > 0 && !is(); left -= 1) await new Promise((done) => setTimeout(done, 50)); };
+      await until(() => word() === "Working");
+      status = "COMPLETED";
+      isBusy = true;
+      hear({ event: "task.completed", task_id: "task_1" });
+      await until(() => word() === "Completed");
+      view.leave();
+      window.fetch = asks;
+      return [word(), isBusy];
+    });
+    equal(words, ["Completed", false], "its state, after a look that failed");
   });
 
   await check("a run of fifty thousand steps, and a conversation of thousands of lines, show the last ones first", async (tab) => {
