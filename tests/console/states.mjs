@@ -362,6 +362,7 @@ export async function states(shipped) {
     await page.route("**/v1/x-pauses?**", (route) => { held += 1; });
     await page.open("/console/inbox");
     await until("it is asked for", () => held > 0);
+    await page.live();
     await page.clock.fastForward(61000);
     await page.sees("The server does not answer");
     equal(await page.locator(".counted").innerText(), "", "how many wait, which nobody knows");
