@@ -274,7 +274,7 @@ pub(crate) enum PendingDue {
 }
 
 /// Least time from one question to a source of the calls of a step to the next: the longer, the more were asked. So a run
-/// that waits for a day has not slept more often than a run may.
+/// that waits for weeks has not slept more often than a run may.
 pub(crate) fn pace(run: &AgentRun) -> Duration {
     let polls: u32 = run.calls.iter().map(|call| call.polls).fold(0, u32::saturating_add);
     let pending = with(run, |status| matches!(status, CallStatus::Pending { .. })).len();
@@ -283,7 +283,8 @@ pub(crate) fn pace(run: &AgentRun) -> Duration {
         0..20 => Duration::ZERO,
         20..60 => Duration::from_secs(10),
         60..300 => Duration::from_secs(10) * pending.max(3),
-        _ => Duration::from_secs(60) * pending,
+        300..3_000 => Duration::from_secs(60) * pending,
+        _ => Duration::from_secs(600) * pending,
     }
 }
 
@@ -404,4 +405,50 @@ fn object() -> Map {
 
 fn delay(text: Option<&str>, otherwise: Delay) -> Delay {
     text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::InvocationLimits;
+    use dormouse_ports::tool::Effect;
+
+    use super::*;
+    use crate::workspace::ToolOrigin;
+
+    fn pending(number: u32) -> PlannedCall {
+        PlannedCall {
+            part: format!("call-{number}"),
+            id: format!("c{number}"),
+            tool: "look".to_owned(),
+            origin: ToolOrigin::Action,
+            effect: Effect::Safe,
+            arguments: Map::new(),
+            digest: String::new(),
+            attempts: 0,
+            polled: Value::Null,
+            polls: 0,
+            source: String::new(),
+            questions: 0,
+            unfit: Vec::new(),
+            edited: false,
+            images: Vec::new(),
+            happened: false,
+            status: CallStatus::Pending { signal_id: "s".into(), pending: Pending::default(), since: None },
+        }
+    }
+
+    #[test]
+    fn a_run_that_asks_each_minute_waits_for_weeks_before_it_has_slept_as_often_as_it_may() {
+        for count in [1, 2, 25] {
+            let mut run = AgentRun { calls: (1..=count).map(pending).collect(), ..AgentRun::default() };
+            let mut waited = Duration::ZERO;
+            // In the worst case each of them has a sleep of its own.
+            for _ in 0..InvocationLimits::default().pauses {
+                waited += pace(&run).max(Duration::from_secs(60)) / count;
+                run.calls[0].polls += 1;
+            }
+            let days = waited.as_secs() / 86_400;
+            assert!(days >= 40, "of {count} calls: {days} days");
+        }
+    }
 }
