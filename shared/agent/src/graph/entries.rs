@@ -2,6 +2,7 @@
 //! only where it is small.
 
 use dormouse_engine::{NodeError, record, uncommitted};
+use dormouse_json::{Bounds, ENTRY};
 use dormouse_ports::hook::HookModelCall;
 use dormouse_ports::model::{ModelIdentity, Usage};
 use dormouse_ports::{EntryKind, JournalEntry, Map, limits};
@@ -30,6 +31,8 @@ const LONGEST_STOP_WORD: usize = 100;
 const SHOWN: usize = 8 * 1024;
 /// The same where the step is crowded.
 const SHOWN_IN_A_CROWD: usize = 256;
+/// Bounds of what stands within an entry, or a pause: each may have as many levels as arguments may, and has others around it.
+pub(crate) const WITHIN_ENTRY: Bounds = Bounds { depth: ENTRY.depth - 16, values: ENTRY.values };
 
 /// Field of entries of calls with [what they did outside](dormouse_ports::tool::NotedEffects).
 pub(crate) const SIDE_EFFECTS: &str = "side_effects";
@@ -189,11 +192,12 @@ pub(crate) fn about(kind: EntryKind, call: &PlannedCall) -> JournalEntry {
         .with("input_digest", call.digest.as_str())
 }
 
-/// `arguments`, or what stands for them where they are large, or larger than `room`.
+/// `arguments`, or what stands for them where they are large, or larger than `room`, or deep.
 pub(crate) fn shown_arguments(arguments: &Map, room: usize) -> Value {
     let shown = if is_crowded() { SHOWN_IN_A_CROWD } else { SHOWN.min(room) };
+    let is_flat = dormouse_json::measure_object(arguments, WITHIN_ENTRY).is_ok();
     match dormouse_json::length(arguments) {
-        Ok(size) if size <= shown => Value::Object(arguments.clone()),
+        Ok(size) if size <= shown && is_flat => Value::Object(arguments.clone()),
         Ok(size) => json!({ "cut": true, "bytes": size }),
         Err(_) => json!({ "cut": true }),
     }

@@ -285,6 +285,25 @@ fn the_end_of_a_run_has_a_reason() {
     }
 }
 
+/// A provider's answer may have as many levels within arguments as an entry has, which has others around them.
+#[test]
+fn arguments_as_deep_as_they_may_be_are_recorded_asked_for_and_sent() {
+    let deep = (0..63).fold(json!("x"), |inner, _| json!({ "a": inner }));
+    let arguments = json!({ "to": "ada", "deep": deep });
+    let asked = arguments.clone();
+    let model = ScriptedModel::new(move |request| {
+        Ok(if results(request).is_empty() { calls(&[("c1", "send", asked.clone())]) } else { says("done") })
+    });
+    let tools = mailer();
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("send"));
+    let shown = asleep(&bed, &run).1["calls"]["call-1"]["arguments"].clone();
+    assert_eq!(shown, json!({ "cut": true, "bytes": arguments.to_string().len() }));
+    bed.answer(&run, json!({ "decision": "approve" })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(tools.made(), [("send".to_owned(), arguments)]);
+}
+
 #[test]
 fn errors_of_tools_go_to_the_model_and_uncertain_ones_to_a_person() {
     let model = sender("send");
