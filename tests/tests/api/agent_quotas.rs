@@ -86,7 +86,7 @@ async fn an_agent_that_was_asked_ends_where_the_quota_does_and_whoever_asked_is_
 }
 
 /// An agent that looks once, with a hook behind each call of its model that asks `judge` what it thinks of it.
-fn judged(model: &Arc<ScriptedModel>, judge: &Arc<ScriptedModel>, most: Option<u64>) -> Agent {
+pub(crate) fn judged(model: &Arc<ScriptedModel>, judge: &Arc<ScriptedModel>, most: Option<u64>) -> Agent {
     let (model, judge) = (model.clone(), judge.clone());
     Agent::new(move |outside| {
         let mut parts = agent("helper", &model, outside);

@@ -17,6 +17,7 @@ use dormouse_ports::tool::{
 };
 use serde_json::{Value, json};
 
+use crate::agent_quotas::judged;
 use crate::cast::{ScriptedModel, Toolbox, calls, offer_as_action, parts, results, says as answers, tool};
 use crate::replays::{chain_is_sound, events, path_of, projected, receipt, replayed, wake, world};
 use crate::world::{MakesAgent, World, says, text};
@@ -213,6 +214,20 @@ async fn a_run_that_ended_at_a_limit_has_failed_and_so_has_its_replay() {
     let replay = replayed(&world, &path_of(&task), json!({})).await;
     assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]));
     assert_eq!(asked.calls(), 2, "a replay calls nobody");
+}
+
+#[tokio::test]
+async fn an_answer_that_a_hook_refused_is_told_to_nobody_with_its_calls_and_replayed_all_the_same() {
+    let model = ScriptedModel::new(|_| Ok(calls(&[("one", "look", json!({ "to": "rosebud" }))])));
+    let judge = ScriptedModel::new(|_| Ok(answers(r#"{"decision": "block", "reason": "it tells a secret"}"#)));
+    let (world, session) = world(&[("helper", judged(&model, &judge, None))]).await;
+    let task = run(&world, &session, "go").await;
+    assert_eq!((&task["status"], &task["failure"]["code"]), (&json!("FAILED"), &json!("hook")), "{task:#}");
+    let told = json!([events(&world, &path_of(&task)).await, world.get(&format!("{session}/messages")).await]);
+    assert!(!told.to_string().contains("rosebud"), "{told:#}");
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
+    assert_eq!(called(&[model, judge]), 2, "a replay calls nobody");
 }
 
 #[tokio::test]

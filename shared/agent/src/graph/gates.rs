@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compact;
 use super::context;
-use super::hooks::{HookVerdict, fire, model_facts, model_names};
+use super::hooks::{CALLS, HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::{approvals, edited};
 use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage};
@@ -138,12 +138,15 @@ pub(crate) async fn after_model(
     }
     let mut facts = model_facts(parts, run.steps);
     facts["content"] = json!(response.message.content);
-    facts["tool_calls"] = json!(response.message.tool_calls);
+    facts[CALLS] = json!(response.message.tool_calls);
     let names = model_names(&facts);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let verdict = fire(parts, HookEvent::AfterModelCall, &names, facts).await?;
     run.usage = run.usage.with(verdict.usage);
-    // What was refused is neither published nor told to a model later.
+    // What was refused is neither published nor told to a model later, nor are the arguments of its calls.
+    if verdict.block.is_some() {
+        response.message.tool_calls.clear();
+    }
     let withheld = verdict.block.map(|reason| format!("[withheld: {reason}]"));
     let patched = || verdict.patch.get("content").and_then(Value::as_str).map(str::to_owned);
     if let Some(text) = withheld.or_else(patched) {

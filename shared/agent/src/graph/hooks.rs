@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::digest;
-use super::entries::{HOOK, hook_model_call, is_crowded, record_in_room};
+use super::entries::{HOOK, WITHIN_ENTRY, hook_model_call, is_crowded, record_in_room};
 use super::model::millis;
 use super::open::misfit;
 use super::parts::AgentParts;
@@ -38,6 +38,8 @@ const FIELDS: [&str; 7] =
 const SPECIAL_FIELDS: [&str; 3] = ["hookEventName", "additionalContext", "patch"];
 /// Bytes of an answer, and of what it is about, that are kept for replays.
 const LONGEST_KEPT: usize = 16 * 1024;
+/// Field of what a hook is told of an answer, and of what a replay is told of one that was refused.
+pub(super) const CALLS: &str = "tool_calls";
 /// The most characters of a reason that are shown.
 const LONGEST_REASON: usize = 2000;
 
@@ -121,7 +123,7 @@ pub(crate) async fn fire(
         let began = parts.clock.monotonic();
         let answer = unless_canceled(&*parts.clock, answered(parts, hook, &envelope)).await?;
         let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
-        let material = for_replays(event, &envelope, &answer);
+        let mut material = for_replays(event, &envelope, &answer);
         let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
         let output_digest = output.map(|text| digest::of_value(&text));
         if let Some(call) = answer.as_ref().ok().and_then(|answer| answer.model_call.as_deref()) {
@@ -129,6 +131,9 @@ pub(crate) async fn fire(
             hook_model_call(parts, &hook.definition.name, call, duration_ms)?;
         }
         let outcome = take(&hook.definition, (event, &envelope), answer, &mut verdict);
+        if event == HookEvent::AfterModelCall && verdict.block.is_some() {
+            material.extend(calls_for_replays(&envelope));
+        }
         let ran = HookRun { outcome, output_digest, duration_ms, material };
         tell(&hook.definition, event, &envelope, ran)?;
         for (name, value) in &verdict.patch {
@@ -476,6 +481,13 @@ fn for_replays(event: HookEvent, envelope: &Value, answer: &Result<HookAnswer, H
     let subject = subject.filter(|subject| dormouse_json::length(subject).is_ok_and(|size| size <= LONGEST_KEPT));
     material.extend(subject.map(|subject| ("before".to_owned(), subject.clone())));
     material
+}
+
+/// What a replay needs to know of the calls of an answer that was refused, which the conversation does not hold.
+fn calls_for_replays(envelope: &Value) -> Option<(String, Value)> {
+    let calls = envelope.get(CALLS).filter(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty()))?;
+    let is_short = dormouse_json::length(calls).is_ok_and(|size| size <= LONGEST_KEPT);
+    (is_short && dormouse_json::measure(calls, WITHIN_ENTRY).is_ok()).then(|| (CALLS.to_owned(), calls.clone()))
 }
 
 /// A hook that ran, for its record.

@@ -169,6 +169,18 @@ fn an_answer_of_the_model_that_a_hook_refuses_is_withheld_and_one_that_only_ends
 }
 
 #[test]
+fn the_calls_of_an_answer_that_a_hook_refuses_are_not_kept_either() {
+    let block = json!({ "decision": "block", "reason": "it tells a secret" });
+    for (answer, are_kept) in [(json!({ "continue": false }), true), (block, false)] {
+        let (status, requests) = hooked(HookEvent::AfterModelCall, OnHookError::Open, answer);
+        let state = status.completed();
+        assert_eq!((&state["reason"], requests.len()), (&json!("hook"), 1));
+        let messages = state["messages"].to_string();
+        assert_eq!(messages.contains("\"c1\""), are_kept, "{messages}");
+    }
+}
+
+#[test]
 fn a_patch_that_sets_what_may_not_be_set_is_refused_and_ends_no_run_that_is_open() {
     let user = json!({ "role": "user", "content": "look" });
     let orphan = json!({ "role": "tool", "content": "x", "tool_call_id": "zz" });

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::model::{AssistantMessage, Block, Content, Message};
+use dormouse_ports::model::{AssistantMessage, Block, Content, Message, ToolCall};
 use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolError, ToolErrorKind};
 use dormouse_ports::{Map, PastEntry, ReplayMaterial};
 use serde::Deserialize;
@@ -18,6 +18,7 @@ use super::super::digest;
 use super::super::entries::{
     ANSWER_LOST, HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING,
 };
+use super::super::hooks::CALLS;
 use super::super::images::IMAGES;
 use super::super::run::{AskedAction, TerminalReason, read as read_message};
 use super::super::tools::WORKER_ENDED;
@@ -328,18 +329,25 @@ fn lost_of(material: &ReplayMaterial) -> VecDeque<(usize, PastEntry)> {
     lost
 }
 
-/// The last of `messages` that the model answered in `entry`. Where a hook changed its words, they are in the record of that
-/// hook.
+/// The last of `messages` that the model answered in `entry`. Where a hook changed its words, or refused it, what it said is in
+/// the record of that hook.
 fn find_answer(messages: &[Value], entries: &[PastEntry], entry: &PastEntry) -> Option<(usize, AssistantMessage)> {
     let wanted = text(&entry.payload, "response_digest")?;
     let spoken = messages.iter().enumerate().rev().filter_map(|(at, message)| Some((at, assistant(message)?)));
     let changed = changed_words(entries, entry);
+    let refused = refused_calls(entries, entry);
     for (at, mut message) in spoken {
         if digest::of_value(&message) == wanted {
             return Some((at, message));
         }
         if let Some(words) = &changed {
             message.content = words.clone();
+            if digest::of_value(&message) == wanted {
+                return Some((at, message));
+            }
+        }
+        if let Some(calls) = &refused {
+            message.tool_calls = calls.clone();
             if digest::of_value(&message) == wanted {
                 return Some((at, message));
             }
@@ -355,12 +363,21 @@ fn assistant(message: &Value) -> Option<AssistantMessage> {
     }
 }
 
-/// Words of the model before the hooks behind `entry` changed them.
+/// Words of the model before the hooks behind `entry` changed them. Of a hook that said nothing there is no more.
 fn changed_words(entries: &[PastEntry], entry: &PastEntry) -> Option<Content> {
-    let behind = entries.iter().skip_while(|other| other.event_id != entry.event_id).skip(1);
-    let mut hooks = behind.take_while(|other| is_of_hook(other));
-    let first = hooks.find(|hook| text(&hook.payload, "event") == Some("after_model_call"))?;
-    Content::deserialize(first.material.get("before")?).ok()
+    Content::deserialize(behind_model(entries, entry).find_map(|hook| hook.material.get("before"))?).ok()
+}
+
+/// The calls of the model that a hook behind `entry` refused.
+fn refused_calls(entries: &[PastEntry], entry: &PastEntry) -> Option<Vec<ToolCall>> {
+    Vec::deserialize(behind_model(entries, entry).find_map(|hook| hook.material.get(CALLS))?).ok()
+}
+
+/// The entries of the hooks behind the answer of the model in `entry`.
+fn behind_model<'e>(entries: &'e [PastEntry], entry: &PastEntry) -> impl Iterator<Item = &'e PastEntry> {
+    let behind = entries.iter().skip_while(move |other| other.event_id != entry.event_id).skip(1);
+    let hooks = behind.take_while(|other| is_of_hook(other));
+    hooks.filter(|hook| text(&hook.payload, "event") == Some("after_model_call"))
 }
 
 /// True for the entry of a hook, and for that of a call of a model which a hook made.
