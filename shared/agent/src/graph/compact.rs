@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::context::repaired;
 use super::digest::of_value;
-use super::entries::naming;
+use super::entries::{naming, record_in_room};
 use super::hooks::fire;
 use super::lost::{mendable, whole};
 use super::model::{conversational, millis};
@@ -146,7 +146,7 @@ fn kept_for(trigger: &str, reason: &str, call: Option<SummaryCall>) -> Result<()
     let entry = entry.with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms);
     let Some((said, request_digest)) = refused else { return record(entry) };
     let entry = entry.with("request_digest", request_digest).with(RESPONSE, of_value(&said));
-    record(if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry })
+    record_in_room(if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry })
 }
 
 /// True for the request of a summary.
@@ -416,7 +416,7 @@ async fn compact(
     let entry = current(run).into_iter().fold(entry, |entry, before| entry.with_material(BEFORE, json!(before)));
     // The state holds the last summary only. A model that says this much was asked for a tenth of it.
     let entry = if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry };
-    record(
+    record_in_room(
         entry
             .with("trigger", trigger)
             .with("messages_taken", taken)

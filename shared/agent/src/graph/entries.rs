@@ -63,9 +63,10 @@ pub(crate) fn is_crowded() -> bool {
     uncommitted().1 > ROOMY
 }
 
-/// Records `entry`; without what replays alone need where the step is crowded.
+/// Records `entry`; without what replays alone need where the step is crowded, or where that is more than an entry may have.
 pub(crate) fn record_in_room(entry: JournalEntry) -> Result<(), NodeError> {
-    record(if is_crowded() { JournalEntry { material: Map::new(), ..entry } } else { entry })
+    let is_too_much = is_crowded() || JournalEntry::admit([], &entry).is_err();
+    record(if is_too_much { JournalEntry { material: Map::new(), ..entry } } else { entry })
 }
 
 /// The calls that a step has room for at a time, where hooks leave so many `entries` for each.

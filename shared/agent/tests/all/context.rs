@@ -346,6 +346,28 @@ fn a_run_can_be_asked_to_make_its_conversation_shorter() {
     assert!(question.contains("first") && question.contains("second") && !question.contains("third"), "{question}");
 }
 
+/// An agent that may give long answers may give long summaries: the record of the next one has no room for the one before.
+#[test]
+fn a_conversation_with_a_long_summary_can_be_made_shorter_once_more() {
+    let model = ScriptedModel::new(|_| Ok(says(&"so it was. ".repeat(8_000))));
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
+        parts.model.config.max_tokens = Some(40_000);
+        graph::graph(parts)
+    }));
+    for asked in 1..=2 {
+        let messages = json!([
+            { "role": "user", "content": "first" }, { "role": "assistant", "content": "second" },
+            { "role": "user", "content": "third" }
+        ]);
+        let run = bed.start_in("talk", "helper", json!({ "messages": messages, "compact": true }));
+        let state = bed.status(&run).completed();
+        assert_eq!((&state["reason"], model.calls()), (&json!("completed"), asked));
+        assert_eq!(state["compaction"]["upto"], 3 * asked - 1);
+    }
+}
+
 #[test]
 fn a_conversation_of_which_there_is_no_summary_stays_as_it_is_and_the_run_says_so() {
     let messages = json!([

@@ -348,6 +348,23 @@ fn a_tool_may_ask_a_person() {
     assert!(told[0].contains("\"s1\"") && told[0].contains("hi"), "{told:?}");
 }
 
+#[test]
+fn a_tool_that_asks_a_person_wants_back_more_than_its_record_has_room_for() {
+    let kept = || json!("s".repeat(100_000));
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |call| match &call.input {
+        None => {
+            let (message, schema) = ("Which subject?".to_owned(), dormouse_ports::Map::new());
+            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: kept() }))
+        }
+        Some(input) => Ok(ToolReply::Done(ToolOutput::text(format!("the same: {}", input.state == kept())))),
+    });
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    assert_eq!(asleep(&bed, &run).1["kind"], "tool_input");
+    bed.answer(&run, json!({ "decision": "answer", "content": {} })).unwrap();
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["the same: true"]);
+}
+
 /// Asks for a color, and says which it was given.
 fn painter() -> Arc<Toolbox> {
     Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
