@@ -411,18 +411,19 @@ async fn follow(
 ) -> Result<Vec<Value>, NodeError> {
     let calls = &response.message.tool_calls;
     if calls.is_empty() && say.stop.is_none() {
-        if response.finish_reason == FinishReason::Stop
-            && run.in_background().next().is_some()
-            && spent(parts, run).is_none()
-        {
-            run.awaits_children = true;
-            run.usage.waits_since = Some(parts.clock.now());
-            return Ok(Vec::new());
-        }
         let reason = match response.finish_reason {
             FinishReason::Length => TerminalReason::Length,
             FinishReason::ContentFilter => TerminalReason::ContentFilter,
             FinishReason::Error => TerminalReason::NoAnswer,
+            FinishReason::Stop | FinishReason::ToolCalls if run.in_background().next().is_some() => {
+                // Where its model is asked no more, nobody would hear what they find.
+                let Some(reason) = spent(parts, run) else {
+                    run.awaits_children = true;
+                    run.usage.waits_since = Some(parts.clock.now());
+                    return Ok(Vec::new());
+                };
+                reason
+            }
             FinishReason::Stop | FinishReason::ToolCalls => TerminalReason::Completed,
         };
         end(parts, run, reason).await?;

@@ -136,7 +136,7 @@ pub enum ActionProgress {
 pub enum TerminalReason {
     /// The model answered and called no tool.
     Completed,
-    /// It still called tools after the last step that it may take.
+    /// It still called tools after the last step that it may take, or agents that it asked work in the background.
     MaxSteps,
     /// It used up its tokens or its money.
     Budget,

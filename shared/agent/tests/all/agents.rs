@@ -411,6 +411,22 @@ fn a_run_that_waits_for_agents_ends_when_its_own_time_is_over_and_they_with_it()
 }
 
 #[test]
+fn a_run_that_may_not_hear_what_agents_in_the_background_find_has_not_come_to_an_answer() {
+    let limits: [(fn(&mut AgentParts), &str); 2] = [
+        (|parts| parts.agent.policy.max_steps = Some(2), "max_steps"),
+        (|parts| parts.agent.policy.max_total_tokens = Some(220), "budget"),
+    ];
+    for (change, reason) in limits {
+        let (lead, scout) = (asks(1, true), busy(usize::MAX));
+        let mut bed = bed(&lead, &scout, change);
+        let run = bed.start("lead", message("go"));
+        let state = bed.status(&run).completed();
+        assert_eq!((&state["reason"], &state["dormouse_shortfall"]["code"]), (&json!(reason), &json!(reason)));
+        assert_eq!((lead.calls(), canceled(&bed)), (2, 1));
+    }
+}
+
+#[test]
 fn the_waits_of_a_run_for_agents_in_the_background_are_counted_together() {
     let (lead, scout) = (asks(2, true), busy(3));
     let mut bed = bed(&lead, &scout, |parts| parts.agent.policy.run_timeout_seconds = Some(100));
