@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::agents::facts;
 use super::digest;
 use super::images::{Picture, of_output, told};
-use super::model::millis;
+use super::model::{conversational, millis};
 use super::parts::AgentParts;
 use super::plan::{key, signal};
 use super::run::{CallStatus, GivenInput, PlannedCall, RunUsage};
@@ -26,6 +26,8 @@ use crate::workspace::ToolOrigin;
 
 /// Type of the error of a tool that ran and says that it failed.
 const TOOL_ERROR: &str = "tool_error";
+/// Bytes of what is known of a call in doubt: it is recorded with those of the calls beside it.
+const LONGEST_DOUBT: usize = 4 * 1024;
 
 /// A call that ran, or may have run.
 pub(super) struct FinishedCall {
@@ -77,7 +79,7 @@ impl Making<'_> {
                 }
                 self.status(call, reply)
             }
-            Err(error) => failed(call, &error).into(),
+            Err(error) => failed(self.parts, call, &error),
         };
         let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
         FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
@@ -355,9 +357,10 @@ pub(crate) fn text_of(output: &ToolOutput, mut tell: impl FnMut((&str, &str)) ->
 
 /// What becomes of a call without an outcome: a question to a person where it may have had an effect, else an error for
 /// the model.
-fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
+fn failed(parts: &AgentParts, call: &PlannedCall, error: &ToolError) -> Outcome {
     if error.uncertain && call.effect == Effect::Manual {
-        return CallStatus::Uncertain { message: error.message.clone(), input: call.status.input().cloned() };
+        let message = conversational(&error.message, LONGEST_DOUBT);
+        return CallStatus::Uncertain { message, input: call.status.input().cloned() }.into();
     }
     let text = match error.kind {
         ToolErrorKind::InvalidArguments | ToolErrorKind::NotFound | ToolErrorKind::Permanent => error.message.clone(),
@@ -367,5 +370,5 @@ fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
             format!("{}; an operator has to mend that, trying again does not help", error.message)
         }
     };
-    CallStatus::Answered { text: format!("error: {text}"), is_error: true }
+    answered(parts, &ToolOutput::error(text))
 }

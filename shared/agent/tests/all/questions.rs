@@ -365,6 +365,26 @@ fn a_tool_that_asks_a_person_wants_back_more_than_its_record_has_room_for() {
     assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["the same: true"]);
 }
 
+#[test]
+fn an_error_of_a_tool_is_told_or_asked_about_however_long_it_is() {
+    let long = "no ".repeat(100_000);
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], move |call| {
+        let error = ToolError::permanent(long.clone());
+        Err(if call.name == "send" { error.maybe_done() } else { error })
+    });
+    let mut bed = bed_with(MATTER, &sender("look"), &tools, |_| {});
+    let run = bed.start("helper", message("look"));
+    let state = bed.status(&run).completed();
+    let told = &contents(&state, "tool")[0];
+    assert!(told.starts_with("error: no no ") && told.contains("of 300007 bytes are shown"), "{}", told.len());
+    assert_eq!(state["outputs"][0]["text"].as_str().map(str::len), Some(300_007), "it is kept whole");
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    assert_eq!(asleep(&bed, &run).1["kind"], "uncertain_effect");
+    bed.answer(&run, json!({ "decision": "skip" })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+}
+
 /// Asks for a color, and says which it was given.
 fn painter() -> Arc<Toolbox> {
     Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
