@@ -17,7 +17,7 @@ use super::notes::note;
 use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{BegunMark, give_up, invocation, settle};
+use super::plan::{BegunMark, cut, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage, TerminalReason};
 use super::time::{asked_since, is_over, spend, used};
 use super::toolset::Toolset;
@@ -254,7 +254,7 @@ fn report(
             if images.is_empty() { entry } else { entry.with(IMAGES, images) }
         }
         CallStatus::Pending { pending, .. } => {
-            let entry = vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.clone());
+            let entry = vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.as_deref().map(cut));
             entry.with_material("pending", serde_json::to_value(pending).map_err(unwritable)?)
         }
         CallStatus::Asking { request, .. } => {

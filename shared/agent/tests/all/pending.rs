@@ -45,6 +45,16 @@ fn a_pending_call_sleeps_until_its_outcome_comes() {
     assert!(made.iter().all(|call| call.idempotency_key == made[0].idempotency_key), "under the same key");
 }
 
+#[test]
+fn a_pending_call_is_recorded_whatever_its_tool_calls_it() {
+    let waiting = Pending { reference: Some("job ".repeat(50_000)), ..Pending::default() };
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |_| Ok(ToolReply::Pending(waiting.clone())));
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "delivered": true })).unwrap();
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["{\"delivered\":true}"]);
+}
+
 /// Sends and looks in one step.
 fn sender_and_looker() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| {
