@@ -18,7 +18,7 @@ use super::children::settle as settle_child;
 use super::digest;
 use super::entries::{REPORTED, TOOL_DECIDED, about};
 use super::gates::{HooksSay, before_edited};
-use super::model::{conclusion, end, ended_by_hook, unwritable};
+use super::model::{conclusion, conversational, end, ended_by_hook, unwritable};
 use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
@@ -32,6 +32,14 @@ use crate::workspace::ToolOrigin;
 
 /// How often a person is asked again about one call whose arguments were given wrongly, or for an answer to its tool.
 const MOST_UNFIT: usize = 3;
+
+/// Bytes of a reason that are recorded; the model is told it whole.
+const LONGEST_REASON: usize = 4 * 1024;
+
+/// What is recorded of a reason: of all calls of a step together there is not much room.
+fn in_record(reason: &str) -> String {
+    conversational(reason, LONGEST_REASON)
+}
 
 /// Takes the answers of the pause that ended.
 pub(crate) async fn decide(
@@ -250,7 +258,7 @@ fn approval(
         Choice::Approve => match reply.arguments.map(|arguments| given(tools, call, arguments)) {
             Some(Err(mistakes)) if call.unfit.len() < MOST_UNFIT => {
                 let asked_again = vendor(TOOL_DECIDED, call)?.with("decision", "unfit");
-                record(asked_again.with("by", reply.by).with("reason", mistakes.as_str()))?;
+                record(asked_again.with("by", reply.by).with("reason", in_record(&mistakes)))?;
                 call.unfit.push(mistakes);
                 return Ok(CallStatus::NeedsApproval);
             }
@@ -269,7 +277,7 @@ fn approval(
         }
     };
     let kind = if refused.is_none() { EntryKind::ToolApproved } else { EntryKind::ToolDenied };
-    record(about(kind, call).with("by", reply.by).with("reason", reply.reason))?;
+    record(about(kind, call).with("by", reply.by).with("reason", in_record(&reply.reason)))?;
     Ok(match refused {
         None => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
         Some(text) => CallStatus::Answered { text, is_error: true },
@@ -291,7 +299,7 @@ fn decided(call: &PlannedCall, reply: &Reply) -> Result<(), NodeError> {
         false => serde_json::to_value(reply.decision).map_err(unwritable)?,
     };
     let entry = vendor(TOOL_DECIDED, call)?.with("decision", decision);
-    record(entry.with("by", reply.by.as_str()).with("reason", reply.reason.as_str()))
+    record(entry.with("by", reply.by.as_str()).with("reason", in_record(&reply.reason)))
 }
 
 /// Records the end of a call that was in doubt, as a person reported it; nothing of one that is made again.
@@ -359,7 +367,7 @@ fn input(
         None => decided(call, &reply)?,
         Some(mistakes) => {
             let entry = vendor(TOOL_DECIDED, call)?.with("decision", "unfit");
-            record(entry.with("by", reply.by).with("reason", mistakes.as_str()))?;
+            record(entry.with("by", reply.by).with("reason", in_record(&mistakes)))?;
             if unfit < MOST_UNFIT {
                 call.unfit.push(mistakes);
                 return Ok(CallStatus::Asking { request, unfit: unfit + 1 });

@@ -227,6 +227,17 @@ fn a_denial_goes_to_the_model_or_ends_the_run() {
     assert!(bed.status(&refused).is_asleep());
 }
 
+/// A pause takes reasons of so many characters, and each may be of several bytes.
+#[test]
+fn the_model_is_told_a_reason_as_long_as_a_person_may_give() {
+    let mut bed = bed(APPROVED, &sender("send"), &mailer());
+    let run = bed.start("helper", message("write"));
+    let reason = "\u{1f4a4}".repeat(16 * 1024);
+    bed.answer(&run, json!({ "decision": "deny", "reason": reason })).unwrap();
+    let told = contents(&bed.status(&run).completed(), "tool");
+    assert_eq!(told, [format!("a person denied the call: {reason}")]);
+}
+
 #[test]
 fn nobody_decides_for_three_days() {
     let model = sender("send");
