@@ -126,6 +126,19 @@ async fn a_file_is_read_with_numbers_and_in_parts() {
 }
 
 #[tokio::test]
+async fn a_file_with_more_in_its_lines_than_a_model_is_told_is_read_on_where_it_ended() {
+    let mut session = Session::new();
+    session.put("wide", format!("{}\n", "x".repeat(1_990)).repeat(100));
+    let mut next = 1;
+    while next <= 100 {
+        let shown = session.done("Read", json!({ "file_path": "wide", "offset": next })).await;
+        assert!(shown.len() <= 32 << 10 && shown.starts_with(&format!("{next:>6}\tx")), "{}", shown.len());
+        let behind = shown.rsplit_once("read on with offset ").map(|(_, offset)| offset.trim_end_matches("]\n"));
+        next = behind.map_or(101, |offset| offset.parse().expect("a number"));
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_refused_with_what_to_do() {
     let mut session = Session::new();
     session.put("binary", [0x89, b'P', b'N', b'G', 0]);

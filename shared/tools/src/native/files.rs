@@ -11,8 +11,9 @@ pub(super) const LARGEST: u64 = 8 << 20;
 const USUAL: u64 = 2000;
 /// Bytes of a line that are shown.
 const LONGEST_LINE: usize = 2000;
-/// Bytes of all lines that are shown.
-const MOST_SHOWN: usize = 200 << 10;
+/// Bytes of all lines behind which no other is shown: with one more of them, and what is said of the rest, they are as much as a
+/// model is told of an output.
+const MOST_SHOWN: usize = 28 << 10;
 
 pub(super) fn spec() -> ToolSpec {
     let properties = json!({

@@ -198,7 +198,7 @@ async fn output_is_changed_withheld_and_explained() {
     let calls = [
         ("Read", json!({ "file_path": "a.txt" })),
         ("Grep", json!({ "pattern": "one" })),
-        ("Read", json!({ "file_path": "large.txt" })),
+        ("Bash", json!({ "command": "cat large.txt" })),
     ];
     let task = done(&project, &dormouse, &calls).await;
     let results = project.results();
