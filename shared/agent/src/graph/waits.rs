@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_engine::{Answer, Delay, NodeError, Rule, Step, Update, Voters, Wait};
 use dormouse_ports::tool::Pending;
-use dormouse_ports::{Map, SignalDescriptor, SignalId};
+use dormouse_ports::{Map, SignalDescriptor, SignalId, limits};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -83,6 +83,10 @@ fn steps(policy: &ApprovalPolicy, end: Delay) -> Vec<Step> {
         // No two steps are of the same second.
         let at = after.length().max(last + Duration::from_secs(1));
         let Some(at) = Delay::try_from(at).ok().filter(|_| at < end.length()) else { break };
+        // The end is one more. Definitions that an earlier version took may name more channels.
+        if steps.len() + 1 == limits::RUNGS {
+            break;
+        }
         last = at.length();
         steps.push(match to {
             Some(channel) => Step::notify(at, channel.as_str()),

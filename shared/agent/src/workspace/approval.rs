@@ -168,6 +168,8 @@ pub(crate) fn is_exact(pattern: &str) -> bool {
 
 /// The most channels of one policy: a ladder of deadlines has a reminder and an end as well.
 const MOST_CHANNELS: usize = 6;
+/// The same of the policies of an agent and of the settings together.
+pub(super) const MOST_CHANNELS_OF_BOTH: usize = 8;
 
 /// Channels, each with the time after which it is used.
 fn channels(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> BTreeMap<String, String> {

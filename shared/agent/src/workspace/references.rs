@@ -6,7 +6,7 @@ use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
 use super::agent::{AgentDefinition, AgentMode, MAX_COST, ModelChoice, ToolSelection};
-use super::approval::{ApprovalPolicy, is_exact, listed, matches};
+use super::approval::{ApprovalPolicy, MOST_CHANNELS_OF_BOTH, is_exact, listed, matches};
 use super::asked::SEVERAL;
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
@@ -45,6 +45,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
             workspace.problems.extend(problems.into_found());
         }
         budget(workspace, agent);
+        channels(workspace, agent);
         tools(workspace, agent, platform);
         others(workspace, agent);
     }
@@ -122,6 +123,18 @@ fn budget(workspace: &mut Workspace, agent: &AgentDefinition) {
         let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
         let line = workspace.places.line(&agent.file, MAX_COST);
         workspace.disable(&agent.file, line, name, message.to_owned());
+    }
+}
+
+/// More channels of an agent and of the settings than a question is told over.
+fn channels(workspace: &mut Workspace, agent: &AgentDefinition) {
+    let count = agent.policy.approval.or(&workspace.settings.approval).notify.len();
+    if count > MOST_CHANNELS_OF_BOTH {
+        let message = format!(
+            "`notify` names {count} channels, those of the settings among them, and a question is told over              {MOST_CHANNELS_OF_BOTH} at most: leave some out"
+        );
+        let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+        workspace.disable(&agent.file, agent.policy.approval.line, name, message);
     }
 }
 

@@ -338,6 +338,20 @@ fn who_is_told_of_a_question_is_told_in_the_order_of_time_and_before_its_end() {
     assert_eq!(bed.published()[0].detail["do"], "notify");
 }
 
+/// Those of the settings and of the agent come together.
+#[test]
+fn a_question_of_more_channels_than_it_may_have_steps_is_asked_all_the_same() {
+    let tools = mailer();
+    let mut bed = bed_with(APPROVED, &sender("send"), &tools, |parts| {
+        let channels = (1..=12).map(|number| (format!("c{number:02}"), format!("PT{number}S")));
+        parts.approval.notify = channels.collect();
+    });
+    let run = bed.start("helper", message("write to ada"));
+    assert_eq!(asleep(&bed, &run).1["deadlines"].as_array().map(Vec::len), Some(10));
+    bed.answer(&run, json!({ "decision": "approve" })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+}
+
 #[test]
 fn a_tool_may_ask_a_person() {
     let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {

@@ -81,6 +81,23 @@ fn an_approval_that_asks_for_nothing_is_told() {
 }
 
 #[test]
+fn channels_of_an_agent_and_of_the_settings_are_no_more_than_a_question_has_steps() {
+    let notify = |names: std::ops::Range<usize>| {
+        let channels: Vec<String> = names.map(|number| format!("c{number}: PT1S")).collect();
+        format!("{{manual: true, notify: {{{}}}}}", channels.join(", "))
+    };
+    let settings = format!("models: {{fast: workspace/small}}\npolicy: {{approval: {}}}\n", notify(0..6));
+    let told = |own: std::ops::Range<usize>| {
+        let text = format!("---\ndescription: Helps\nmodel: fast\npolicy:\n  approval: {}\n---\nHelp.\n", notify(own));
+        let found = lines(&declared(&[(AGENT, &text), (SETTINGS, &settings)]));
+        found.into_iter().filter(|line| line.contains("`notify`")).collect::<Vec<_>>()
+    };
+    assert_eq!(told(2..8), [] as [&str; 0], "the same ones are told once");
+    let error = format!("{AGENT}:5: error: `notify` names 9 channels, those of the settings among them");
+    assert!(told(6..9).iter().any(|line| line.starts_with(&error)), "{:?}", told(6..9));
+}
+
+#[test]
 fn a_pattern_of_an_approval_that_matches_nothing_is_told_where_all_names_are_known() {
     let http = "docs:\n  http: {url: 'https://docs.example/read', description: Reads, input_schema: {type: object}}\n";
     let server = "docs:\n  url: https://docs.example/mcp\n";
