@@ -9,6 +9,8 @@ use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 
 /// Characters of a description that is taken from the body.
 const INFERRED: usize = 200;
+/// Bytes of instructions that a model is told, as of any output of a tool; a few are what stands around them.
+const MOST_TOLD: usize = 32 * 1024 - 256;
 /// The fields that are acted on, and behind them those that are for others.
 const FIELDS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 
@@ -49,6 +51,14 @@ impl SkillDefinition {
                 format!("the skill `{name}` has no instructions: write them below the front matter"),
             );
             return None;
+        }
+        if body.len() > MOST_TOLD {
+            let message = format!(
+                "the skill `{name}` has {} bytes of instructions, and a model is told {MOST_TOLD} of them: move what it needs \
+                 at times into files beside this one",
+                body.len()
+            );
+            problems.warning(matter.body_line, message);
         }
         let description = description.unwrap_or_else(|| inferred(body));
         Some(Self { name, file: file.to_owned(), description, body: body.to_owned(), resources: Arc::default() })

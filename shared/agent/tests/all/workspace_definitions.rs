@@ -191,6 +191,17 @@ fn an_agent_of_the_platform_stands_behind_the_workspaces_own_and_its_mistakes_na
 }
 
 #[test]
+fn a_skill_that_is_longer_than_a_model_is_told_is_named_and_stays() {
+    for (words, is_told) in [(6_000, false), (8_000, true)] {
+        let text = format!("---\ndescription: Reviews\n---\n{}\n", "Look.".repeat(words));
+        let workspace = declared(&[(REVIEW.0, &text)]);
+        let line = format!("{}:4: warning: the skill `review` has {} bytes of instructions", REVIEW.0, 5 * words);
+        assert_eq!(lines(&workspace).iter().any(|found| found.starts_with(&line)), is_told, "{:?}", lines(&workspace));
+        assert!(workspace.is_sound() && workspace.skills.contains_key("review"), "{words}");
+    }
+}
+
+#[test]
 fn actions_skills_and_hooks_are_read() {
     let workspace = declared(&[ACTION, REVIEW, (".openharness/skills/review/a/b.txt", "beside"), HOOK]);
     assert_eq!(lines(&workspace), [] as [&str; 0]);
