@@ -12,6 +12,8 @@ use super::{refused, tool, wrong};
 const LONGEST: u64 = 600;
 /// The time where it asks for none.
 const USUAL: u64 = 120;
+/// Bytes of what a command wrote to its standard output, above which its errors stand before that where it failed.
+const LONG: usize = 16 << 10;
 
 /// The tool. Its words are the same on every machine, because what a model was asked is what a replay asks: they promise the
 /// shell that each has.
@@ -83,7 +85,11 @@ pub(crate) fn told(outcome: &CommandOutcome, asked: &CommandLimits) -> String {
         (false, true) => stderr.to_owned(),
         (false, false) => format!("[stderr]\n{stderr}"),
     };
-    let parts = [end.unwrap_or_default(), stdout, stderr];
+    // Of a long output a model is told the beginning: why the command failed is not left to what is cut.
+    let parts = match end.is_some() && !stderr.is_empty() && stdout.len() > LONG {
+        true => [end.unwrap_or_default(), stderr, format!("[stdout]\n{stdout}")],
+        false => [end.unwrap_or_default(), stdout, stderr],
+    };
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
@@ -106,6 +112,20 @@ mod tests {
             let outcome = CommandOutcome { end, stdout, stderr, limits: Some(held) };
             assert_eq!(told(&outcome, &asked), expected);
         }
+    }
+
+    #[test]
+    fn why_a_command_failed_stands_before_what_it_wrote_at_length() {
+        let written = |bytes: usize, status: i32| {
+            let of = |text: &str| Captured { text: text.to_owned(), ..Captured::default() };
+            let (stdout, stderr) = (of(&"x".repeat(bytes)), of("no such file\n"));
+            let outcome = CommandOutcome { end: CommandEnd::Exited { status }, stdout, stderr, limits: None };
+            told(&outcome, &CommandLimits::default())
+        };
+        let begin = "the command ended with status 2\n[stderr]\nno such file\n[stdout]\nxxx";
+        assert!(written(LONG + 1, 2).starts_with(begin), "{}", written(LONG + 1, 2));
+        assert_eq!(written(1, 2), "the command ended with status 2\nx\n[stderr]\nno such file");
+        assert!(written(LONG + 1, 0).ends_with("x\n[stderr]\nno such file"), "what it wrote is the outcome");
     }
 
     #[test]
