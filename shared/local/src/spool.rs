@@ -54,10 +54,12 @@ impl Spool {
         let folder = self.folder.clone();
         let finished = self.file(name, ENTRY);
         blocking(move || {
-            let mut file = File::create(&unfinished)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &finished)?;
+            let kept = write(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &finished));
+            if kept.is_err() {
+                // Whoever tries again would fill the disk with what it did not take.
+                let _ = fs::remove_file(&unfinished);
+            }
+            kept?;
             File::open(&folder)?.sync_all()
         })
         .await
@@ -95,6 +97,12 @@ pub(crate) fn peek<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<(String
     let paths: Vec<_> = files.map(|file| file.map(|file| file.path())).collect::<io::Result<_>>()?;
     let kept = paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == ENTRY));
     Ok(kept.filter_map(|path| Some((stem(path), serde_json::from_slice(&fs::read(path).ok()?).ok()?))).collect())
+}
+
+fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(file)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 fn stem(path: &Path) -> String {
@@ -136,6 +144,17 @@ mod tests {
         again.remove("a").await.expect("it goes");
         again.remove("a").await.expect("it may be gone");
         assert_eq!(names(&again), ["b"]);
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_kept_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::open(folder.path().to_owned()).expect("a spool");
+        fs::create_dir_all(folder.path().join("a.json/taken")).expect("a folder in its place");
+        for _ in 0..2 {
+            spool.put("a", &1).await.expect_err("it has no place");
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("files").count(), 1);
     }
 
     #[tokio::test]
