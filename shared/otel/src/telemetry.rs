@@ -7,7 +7,7 @@ use dormouse_engine::Observer;
 use dormouse_harness::{TraceExporter, TurnTracer};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_appender_tracing::layer::{OpenTelemetryTracingBridge, TracingSpanAttributes};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
@@ -24,6 +24,9 @@ pub type LogBridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
 /// A log record and the scope that made it.
 pub type LogRecord = (SdkLogRecord, InstrumentationScope);
+
+/// What the span around a request tells of it, and so each log record from inside.
+const OF_REQUEST: [&str; 4] = ["request_id", "method", "route", "operation"];
 
 /// Spans and log records of this process, on providers of their own (observability §6). Cheap to clone.
 #[derive(Clone)]
@@ -166,9 +169,11 @@ impl Telemetry {
         TurnSpans::new(self.0.tracer.clone())
     }
 
-    /// Makes log records of `tracing` events; add it to the subscriber of the process or of a test.
+    /// Makes log records of `tracing` events, which name the request that they are of; add it to the subscriber of the process or
+    /// of a test.
     pub fn log_bridge(&self) -> LogBridge {
-        OpenTelemetryTracingBridge::new(&self.0.logger)
+        let of_request = TracingSpanAttributes::allowlist(OF_REQUEST);
+        OpenTelemetryTracingBridge::builder(&self.0.logger).with_tracing_span_attributes(of_request).build()
     }
 
     /// The spans that have ended and wait, in the order in which they ended.

@@ -46,6 +46,30 @@ async fn spans_and_log_records_name_the_session_and_each_other() {
     }
 }
 
+#[test]
+fn a_log_record_names_the_request_that_it_is_of_and_nothing_else_of_what_is_around_it() {
+    let telemetry = Telemetry::in_memory();
+    let subscriber = tracing_subscriber::registry().with(telemetry.log_bridge());
+    tracing::subscriber::with_default(subscriber, || {
+        let span = tracing::error_span!(
+            "request",
+            request_id = "req_1",
+            method = "GET",
+            operation = tracing::field::Empty,
+            said = "hush"
+        );
+        let _inside = span.enter();
+        span.record("operation", "getTask");
+        tracing::info!(status = 200, "answered");
+    });
+    let records = telemetry.logs();
+    let told: Vec<String> = records[0].0.attributes_iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+    for (name, value) in [("request_id", "req_1"), ("method", "GET"), ("operation", "getTask"), ("status", "200")] {
+        assert!(told.iter().any(|one| one.starts_with(name) && one.contains(value)), "{name}: {told:?}");
+    }
+    assert!(!format!("{records:?}").contains("hush"), "{told:?}");
+}
+
 /// Logs before it calls on.
 struct Speaks;
 
