@@ -29,7 +29,10 @@ impl fmt::Debug for Collector {
 impl Collector {
     pub(crate) fn new(endpoint: &str, service_name: &str) -> Result<Self, ExportError> {
         if !endpoint.starts_with("http://") {
-            return Err(ExportError(format!("`{endpoint}` does not begin with http://")));
+            return Err(ExportError(format!(
+                "`{endpoint}` does not begin with http://: name a collector on this machine, http://127.0.0.1:4318 for example, \
+                 which sends on what it is given"
+            )));
         }
         let base = endpoint.trim_end_matches('/');
         let builder = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);

@@ -25,6 +25,10 @@ pub type LogBridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 /// A log record and the scope that made it.
 pub type LogRecord = (SdkLogRecord, InstrumentationScope);
 
+/// The variable that names the collector.
+#[cfg(feature = "otlp")]
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
 /// What the span around a request tells of it, and so each log record from inside.
 const OF_REQUEST: [&str; 4] = ["request_id", "method", "route", "operation"];
 
@@ -93,9 +97,10 @@ impl Telemetry {
     #[cfg(feature = "otlp")]
     pub fn from_env() -> Result<Option<Self>, ExportError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        let Some(endpoint) = variable("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
+        let Some(endpoint) = variable(ENDPOINT) else { return Ok(None) };
         let service = variable("OTEL_SERVICE_NAME").or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME"));
-        let telemetry = Self::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse"))?;
+        let telemetry = Self::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse"));
+        let telemetry = telemetry.map_err(|ExportError(reason)| ExportError(format!("{ENDPOINT}: {reason}")))?;
         let measures = variable("OTEL_METRICS_EXPORTER").is_some_and(|exporter| exporter.trim() == "otlp");
         Ok(Some(if measures { telemetry.measuring() } else { telemetry }))
     }

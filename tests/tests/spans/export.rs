@@ -133,7 +133,8 @@ async fn a_collector_that_is_away_is_an_error_and_nothing_more() {
     let traced = Traced::on(telemetry);
     traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
     traced.telemetry.flush().await.unwrap_err();
-    Telemetry::otlp("https://collector.example.com", "dormouse").unwrap_err();
+    let refused = Telemetry::otlp("https://collector.example.com", "dormouse").unwrap_err().to_string();
+    assert!(refused.contains("a collector on this machine"), "{refused}");
 }
 
 /// The application, on memory, which sends what `telemetry` has.
