@@ -19,6 +19,8 @@ pub struct NodeError {
     cause: Option<Cause>,
     /// The parallel branch that failed with its cause.
     branch: Option<Arc<str>>,
+    /// What observers are told in place of the message.
+    observed: Option<Box<str>>,
 }
 
 enum Cause {
@@ -37,13 +39,20 @@ static BRANCH_FAILED: Category = Category::ParallelBranchesBranchFailed;
 impl NodeError {
     /// An error without a category.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { category: None, message: message.into(), cause: None, branch: None }
+        Self { category: None, message: message.into(), cause: None, branch: None, observed: None }
     }
 
     /// Sets the category.
     #[must_use]
     pub fn with_category(mut self, category: Category) -> Self {
         self.category = Some(category);
+        self
+    }
+
+    /// Sets what observers, such as those that make spans, are told in place of the message: it may quote what is not theirs to see.
+    #[must_use]
+    pub fn observed_as(mut self, message: impl Into<Box<str>>) -> Self {
+        self.observed = Some(message.into());
         self
     }
 
@@ -137,6 +146,16 @@ impl NodeError {
     /// Message for a person.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Message for observers. An error that has taken its message over from another one is told as that.
+    pub(crate) fn observed(&self) -> &str {
+        match (&self.observed, &self.cause) {
+            (Some(observed), _) => observed,
+            (None, Some(Cause::Engine { error, .. })) if error.message() == self.message => error.observed(),
+            (None, Some(Cause::Raised(error))) if error.message == self.message => error.observed(),
+            (None, Some(Cause::Engine { .. } | Cause::Raised(_) | Cause::Foreign(_)) | None) => &self.message,
+        }
     }
 }
 
@@ -241,6 +260,12 @@ impl EngineError {
     /// Message for a person; of a carrier, the message of the error that it carries.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// Message for observers.
+    pub(crate) fn observed(&self) -> &str {
+        let carried = self.cause().filter(|cause| cause.message == self.0.message);
+        carried.map_or(self.0.message.as_str(), NodeError::observed)
     }
 
     /// The node at which it happened, if it happened at one.

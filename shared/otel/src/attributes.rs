@@ -143,13 +143,16 @@ fn count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// Names of sentences for people in what a pause says of itself.
+const TOLD: [&str; 2] = ["description", "reason"];
+
 /// Further attributes of the span of a suspending node (§5.8).
 pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
     let signal_id = descriptor.signal_id.as_str().to_owned();
     // What is nested may be content, such as the arguments of a call that is to be approved, and so may the question to a
-    // person, which says what a tool answered (§5.8 leaves both free).
+    // person, which says what a tool answered, and the words of a provider that could not be asked (§5.8 leaves all free).
     let plain = descriptor.metadata.iter().flatten();
-    let plain = plain.filter(|(name, value)| *name != "description" && !is_nested(value));
+    let plain = plain.filter(|(name, value)| !TOLD.contains(&name.as_str()) && !is_nested(value));
     let metadata = flattened("openarmature.suspension.metadata", plain);
     [KeyValue::new(SIGNAL_ID, signal_id)].into_iter().chain(metadata).collect()
 }

@@ -76,12 +76,11 @@ pub(crate) fn ended(
     list.0
 }
 
-/// What a span says of `error`. What is wrong with an answer is told with words of the answer: they are content.
+/// What a span says of `error`.
 pub(crate) fn said_of(error: &ModelError, options: TelemetryOptions) -> String {
-    let quotes_answer = error.structured.is_some() || error.rejected.is_some();
     match options.payload {
-        None if quotes_answer => "the model's answer cannot be used as it is".to_owned(),
-        None | Some(_) => error.message.clone(),
+        None => error.in_general(),
+        Some(_) => error.message.clone(),
     }
 }
 
@@ -287,6 +286,20 @@ mod tests {
         assert_eq!(said_of(&of_provider, TelemetryOptions::default()), "too many requests");
         assert!(!said_of(&of_answer, TelemetryOptions::default()).contains("hush"));
         assert_eq!(said_of(&of_answer, shown), quotes);
+    }
+
+    #[test]
+    fn the_words_in_which_a_provider_refuses_a_request_may_quote_it() {
+        let shown = TelemetryOptions { payload: PayloadLimit::new(256), ..TelemetryOptions::default() };
+        let mut refused = ModelError::new(ModelErrorCategory::InvalidRequest, "status 422: 'input': 'hush'");
+        refused.status = Some(422);
+        assert_eq!(said_of(&refused, TelemetryOptions::default()), "the provider answered with status 422");
+        for (kind, told) in [("invalid_value", ": invalid_value"), ("hush, he said", "")] {
+            refused.raw = Some(Box::new(json!({ "error": { "type": kind } })));
+            let general = format!("the provider answered with status 422{told}");
+            assert_eq!(said_of(&refused, TelemetryOptions::default()), general);
+        }
+        assert_eq!(said_of(&refused, shown), refused.message);
     }
 
     #[test]

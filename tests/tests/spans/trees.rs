@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::world::{Traced, asks, attribute, compiled, fails, line, says, schema, text, with_inner};
+use crate::world::{Traced, asks, attribute, compiled, fails, line, quotes, says, schema, text, with_inner};
 use async_trait::async_trait;
 use dormouse_engine::middleware::{FailureIsolation, Retry};
 use dormouse_engine::{END, GraphBuilder, Invocation, Middleware, Next, NodeError, SessionPolicy, State, Update};
@@ -80,6 +80,20 @@ async fn a_subgraph_in_which_a_failure_is_caught_did_not_fail() {
 }
 
 #[tokio::test]
+async fn what_an_error_quotes_is_in_no_span_however_deep_it_was_raised() {
+    let traced = Traced::new();
+    let inner = GraphBuilder::new("inner", schema()).entry("bad").function("bad", quotes).edge("bad", END);
+    let error = traced.run(&with_inner(compiled(inner)), Invocation::default()).await.unwrap_err();
+    assert!(error.message().contains("hush"), "{error}");
+    let spans = traced.telemetry.spans();
+    for name in ["bad", "openarmature.invocation"] {
+        let told = format!("{:?}", traced.span(name).events);
+        assert!(told.contains("what was written does not fit"), "{name}: {told}");
+    }
+    assert!(!format!("{spans:?}").contains("hush"), "{spans:?}");
+}
+
+#[tokio::test]
 async fn an_edge_that_goes_nowhere_marks_the_node_before_it() {
     let traced = Traced::new();
     let graph = GraphBuilder::new("g", schema()).entry("a").function("a", says("a"));
@@ -144,7 +158,7 @@ async fn a_pause_is_no_failure_and_its_resumption_is_linked() {
     assert_eq!(text(&ask, "openarmature.suspension.signal_id"), "sig-7");
     assert_eq!(text(&ask, "openarmature.suspension.metadata.kind"), "approval");
     assert_eq!(attribute(&ask, "openarmature.suspension.metadata.amount"), Some(Attribute::I64(12)));
-    for content in ["deep", "description"] {
+    for content in ["deep", "description", "reason"] {
         let told = attribute(&ask, &format!("openarmature.suspension.metadata.{content}"));
         assert_eq!(told, None, "{content} may be content");
     }

@@ -124,12 +124,16 @@ pub(crate) fn says(
 
 pub(crate) async fn asks(_: State) -> Result<Update, NodeError> {
     let wait = SignalDescriptor::new("sig-7").with("kind", "approval").with("amount", 12).with("deep", json!({"a": 1}));
-    let wait = wait.with("description", "May it be sent to Ada?");
+    let wait = wait.with("description", "May it be sent to Ada?").with("reason", "Ada wrote that it is late");
     Err(suspend(wait).await)
 }
 
 pub(crate) async fn fails(_: State) -> Result<Update, NodeError> {
     Err(NodeError::new("boom"))
+}
+
+pub(crate) async fn quotes(_: State) -> Result<Update, NodeError> {
+    Err(NodeError::new("he wrote: hush").observed_as("what was written does not fit"))
 }
 
 pub(crate) fn compiled(graph: GraphBuilder) -> Arc<CompiledGraph> {

@@ -204,7 +204,11 @@ pub(crate) async fn rest(
             true => format!("; it wants to be asked again in {} seconds, and no run sleeps as long", asked.as_secs()),
             false => String::new(),
         };
-        return Err(NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category()));
+        let failed = NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category());
+        return Err(match parts.limits.shown_in_spans {
+            Some(_) => failed,
+            None => failed.observed_as(error.in_general()),
+        });
     };
     let seconds = whole_seconds(asked).max(seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");

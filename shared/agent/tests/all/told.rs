@@ -8,6 +8,7 @@ use dormouse::testing::TestBed;
 use dormouse::{Agents, json};
 use dormouse_agent::graph;
 use dormouse_engine::{FrameworkEvent, NodeError, NodeEvent, Observer, Phases};
+use dormouse_ports::model::{ModelError, ModelErrorCategory};
 use dormouse_ports::tool::{Effect, Pending, ToolError, ToolOutput, ToolReply};
 
 use crate::runs::MATTER;
@@ -17,7 +18,9 @@ struct Told(Arc<Mutex<Vec<String>>>);
 
 #[async_trait::async_trait]
 impl Observer for Told {
-    async fn observe(&self, _: &NodeEvent) -> Result<(), NodeError> {
+    async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
+        let failed = event.error.iter().map(|error| format!("{} failed: {}", event.node_name, error.message));
+        self.0.lock().expect("no test panicked").extend(failed);
         Ok(())
     }
 
@@ -81,4 +84,23 @@ fn each_call_of_a_tool_is_told_once_and_as_of_the_node_that_made_it() {
     assert!(order.ends_with(" c2 order in tools: \"{\\\"ordered\\\":true}\""), "{order}");
     let ids: Vec<_> = [look, order].iter().map(|line| line.split(' ').next().unwrap()).collect();
     assert_ne!(ids[0], ids[1]);
+}
+
+#[test]
+fn the_words_in_which_a_provider_refuses_a_request_are_for_people_and_not_for_observers() {
+    let model = ScriptedModel::new(|_| {
+        let refused = ModelError::new(ModelErrorCategory::InvalidRequest, "status 422: 'input': 'hush'");
+        Err(ModelError { status: Some(422), ..refused })
+    });
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
+    let told = Told::default();
+    let attached = told.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let graph = graph::graph(parts(MATTER, model.clone(), tools.clone(), outside.clock.clone()))?;
+        graph.attach_observer(Arc::new(attached.clone()), Phases::default());
+        Ok(graph)
+    }));
+    let run = bed.start("helper", message("hush"));
+    assert!(bed.status(&run).failed().message.contains("hush"));
+    assert_eq!(*told.0.lock().unwrap(), ["model failed: the provider answered with status 422"]);
 }

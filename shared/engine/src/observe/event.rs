@@ -46,7 +46,7 @@ impl From<&EngineError> for ObservedError {
         Self {
             category: error.category().clone(),
             derived_category: error.derived_category().clone(),
-            message: error.message().to_owned(),
+            message: error.observed().to_owned(),
         }
     }
 }
@@ -56,7 +56,7 @@ impl From<&NodeError> for ObservedError {
     fn from(error: &NodeError) -> Self {
         let category = error.surface().clone();
         let derived_category = classify(error).derived.unwrap_or_else(|| category.clone());
-        Self { category, derived_category, message: error.message().to_owned() }
+        Self { category, derived_category, message: error.observed().to_owned() }
     }
 }
 

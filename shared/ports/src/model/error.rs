@@ -123,6 +123,19 @@ impl ModelError {
         found.filter(|name| !name.is_empty())
     }
 
+    /// What is said of it where content is not shown. What is wrong with an answer is told with words of the answer, and a provider
+    /// that refuses a request may quote it.
+    pub fn in_general(&self) -> String {
+        if self.structured.is_some() || self.rejected.is_some() {
+            return "the model's answer cannot be used as it is".to_owned();
+        }
+        let Some(status) = self.status else { return self.message.clone() };
+        let is_name =
+            |kind: &&str| kind.len() <= 64 && kind.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+        let kind = self.vendor_type().filter(is_name).map(|kind| format!(": {kind}")).unwrap_or_default();
+        format!("the provider answered with status {status}{kind}")
+    }
+
     /// True if `body`, a provider's, tells that it could not read what its model wrote. Groq calls that a mistake of the request.
     pub fn tells_of_miscall(body: &Value) -> bool {
         let code = body.pointer("/error/code").and_then(Value::as_str);
