@@ -9,8 +9,9 @@ use super::obey::{RawAnswer, refusal};
 /// Time for which an answer is given again. DynamoDB gives it for ten minutes; a caller in this process has long
 /// stopped to repeat a request after one.
 const KEPT: Duration = Duration::from_secs(60);
-/// Of how many transactions at most.
+/// Of how many transactions at most, and of how many bytes: one may have four megabytes.
 const MOST: usize = 2_000;
+const MOST_BYTES: usize = 64 << 20;
 
 /// Transactions are done once for each `ClientRequestToken`, as on AWS.
 ///
@@ -23,6 +24,7 @@ pub(super) struct RequestTokens(Mutex<Done>);
 struct Done {
     by_token: HashMap<String, Transaction>,
     oldest: VecDeque<(Instant, String)>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -48,9 +50,17 @@ impl RequestTokens {
         let answer = execute();
         if answer.0 == 200 {
             done.oldest.push_back((Instant::now(), token.clone()));
-            done.by_token.insert(token, Transaction { request: body.to_vec(), answer: answer.clone() });
+            let transaction = Transaction { request: body.to_vec(), answer: answer.clone() };
+            done.bytes += transaction.bytes();
+            done.by_token.insert(token, transaction);
         }
         answer
+    }
+}
+
+impl Transaction {
+    fn bytes(&self) -> usize {
+        self.request.len() + self.answer.1.len()
     }
 }
 
@@ -63,10 +73,10 @@ fn is_same(left: &[u8], right: &[u8]) -> bool {
 impl Done {
     fn forget(&mut self) {
         while let Some((at, _)) = self.oldest.front()
-            && (at.elapsed() > KEPT || self.oldest.len() > MOST)
+            && (at.elapsed() > KEPT || self.oldest.len() > MOST || self.bytes > MOST_BYTES)
             && let Some((_, token)) = self.oldest.pop_front()
         {
-            self.by_token.remove(&token);
+            self.bytes -= self.by_token.remove(&token).map_or(0, |gone| gone.bytes());
         }
     }
 }
@@ -108,5 +118,18 @@ mod tests {
         }
         let done = tokens.0.lock().expect("a lock");
         assert!(done.by_token.len() <= MOST + 1 && done.oldest.len() == done.by_token.len());
+    }
+
+    #[test]
+    fn what_is_remembered_does_not_grow_with_the_size_of_what_was_done() {
+        let tokens = RequestTokens::default();
+        let large = "x".repeat(4 << 20);
+        for number in 0..40 {
+            once(&tokens, &number.to_string(), &large, 200);
+        }
+        assert_eq!(once(&tokens, "39", &large, 200), (200, false), "the last ones are known");
+        let done = tokens.0.lock().expect("a lock");
+        let held: usize = done.by_token.values().map(Transaction::bytes).sum();
+        assert!(held == done.bytes && held <= MOST_BYTES + large.len(), "{held}");
     }
 }
