@@ -111,8 +111,9 @@ impl DataFolder {
     /// Takes the folder at `path`; makes it, for this user alone, when it is missing.
     pub(crate) fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |error| FolderError::Io { path: path.to_owned(), error };
-        // In one with files of somebody else these would be hidden as well.
-        let is_new = !path.exists() || fs::read_dir(path).is_ok_and(|mut all| all.next().is_none());
+        // In one with files of somebody else these would be hidden as well. A start that was killed may have left its lock.
+        let is_lock = |file: io::Result<fs::DirEntry>| file.is_ok_and(|file| file.file_name() == LOCK);
+        let is_new = !path.exists() || fs::read_dir(path).is_ok_and(|mut all| all.all(is_lock));
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let lock = match hold_lock(&path.join(LOCK), &std::process::id().to_string(), PATIENCE) {
             Ok(lock) => lock,
@@ -446,9 +447,12 @@ mod tests {
     #[test]
     fn no_repository_takes_up_what_is_in_a_folder_that_was_empty_or_is_made() {
         let place = tempfile::tempdir().expect("a folder");
-        let empty = place.path().join("empty");
-        fs::create_dir(&empty).expect("a folder");
-        for path in [empty, place.path().join("missing")] {
+        let [empty, killed] = ["empty", "killed"].map(|name| place.path().join(name));
+        for path in [&empty, &killed] {
+            fs::create_dir(path).expect("a folder");
+        }
+        fs::write(killed.join(LOCK), "1").expect("a file");
+        for path in [empty, killed, place.path().join("missing")] {
             DataFolder::open(&path).expect("it is free");
             assert_eq!(fs::read_to_string(path.join(".gitignore")).expect("a file"), "*\n");
         }
