@@ -162,7 +162,11 @@ impl<'h> Doctor<'h> {
             return remark(Finding::ClaimStuck, sentence);
         }
         if claim.until > self.now() {
-            let sentence = format!("a worker continues it now; if it dies, its claim ends at {}", claim.until);
+            let sentence = format!(
+                "a worker continues it now; if that has died, or could not write what it did, its claim ends at {}, and \
+                another one goes on",
+                claim.until
+            );
             return remark(Finding::ClaimHeld, sentence);
         }
         let sentence = format!(

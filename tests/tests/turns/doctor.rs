@@ -153,6 +153,7 @@ async fn a_claim_is_held_until_it_expires_and_then_taken_over() {
     let scene = asleep().await;
     scene.stage.die_holding("i", map(json!({ "answer": 5 }))).await;
     assert_eq!(scene.findings().await, [Finding::ClaimHeld]);
+    assert!(scene.sentence().await.contains("or could not write what it did"));
     scene.stage.outlive_leases();
     assert_eq!(scene.findings().await, [Finding::ClaimExpired]);
     assert_eq!(scene.repaired().await, "it went on and completed");
