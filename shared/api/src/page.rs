@@ -19,7 +19,7 @@ use crate::api::found;
 use crate::documents::{self, Resource, Stored};
 use crate::lists::Lists;
 use crate::refusal::{internal, store};
-use crate::{Call, CallAnswer, ids};
+use crate::{Actor, Call, CallAnswer, ids};
 
 /// Validity of a cursor.
 const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
@@ -223,7 +223,7 @@ impl Lists {
                 PageSource::List { list, breadth, word } => {
                     let after = after.map(|after| ids::with_word(word, after));
                     let list = list.clone();
-                    let breadth = breadth.clone();
+                    let breadth = seen_in(breadth, &call.actor);
                     let request = ListRequest { list, breadth, after, limit, newest_first: true, now: call.now };
                     let page = self.reads.records().documents(&request).await.map_err(store)?;
                     documents.extend(page.items);
@@ -277,6 +277,16 @@ impl Lists {
     pub(crate) fn cursor(&self, call: &Call, scope: &str, position: &[String]) -> Result<String, ProtocolError> {
         let expires: Timestamp = call.now.checked_add(GOOD_FOR).map_err(|error| internal(&error))?;
         Ok(self.cursors.seal(scope, position, expires))
+    }
+}
+
+/// The part of a list of `breadth` in which all stands that `actor` may see: of what is in other workspaces nothing is read.
+fn seen_in(breadth: &Breadth, actor: &Actor) -> Breadth {
+    match &actor.workspaces {
+        Some(mine) if *breadth == (Breadth::Wide { label: None }) => {
+            Breadth::Among { labels: mine.iter().map(ToString::to_string).collect() }
+        }
+        Some(_) | None => breadth.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Documents and streams: the records that other layers keep beside sessions and invocations, in the same transactions.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use async_trait::async_trait;
@@ -84,6 +84,11 @@ pub enum Breadth {
         /// Of a place: its label. Of a request: only the places with this label, and those without any.
         label: Option<String>,
     },
+    /// Of a request alone, for a wide list: only the places with one of these labels, and those without any.
+    Among {
+        /// The labels.
+        labels: BTreeSet<String>,
+    },
 }
 
 impl Breadth {
@@ -91,7 +96,8 @@ impl Breadth {
     pub fn takes(&self, place: &Self) -> bool {
         match (self, place) {
             (Self::Wide { label: Some(wanted) }, Self::Wide { label: Some(label) }) => wanted == label,
-            (Self::Narrow | Self::Wide { .. }, Self::Narrow | Self::Wide { .. }) => true,
+            (Self::Among { labels }, Self::Wide { label: Some(label) }) => labels.contains(label),
+            (Self::Narrow | Self::Wide { .. } | Self::Among { .. }, _) => true,
         }
     }
 }

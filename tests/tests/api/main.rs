@@ -14,6 +14,7 @@ mod events;
 mod extended;
 mod followers;
 mod forks;
+mod growth;
 mod idempotency;
 mod identity;
 mod images;

@@ -31,6 +31,8 @@ pub(crate) struct Counting {
     reads: AtomicUsize,
     /// Number of entries of streams that were read.
     entries: AtomicUsize,
+    /// Number of documents of lists that were read.
+    listed: AtomicUsize,
     /// Number of parts of feeds that are given, once they were read.
     pub(crate) gives: AtomicUsize,
     /// Number of reads of streams and feeds, from now on, that fail.
@@ -42,8 +44,9 @@ pub(crate) struct Counting {
 impl Counting {
     /// What is read of `inner`.
     pub(crate) fn of(inner: Arc<MemoryStore>) -> Self {
-        let (reads, entries, gives) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Self { inner, reads, entries, gives, fails: AtomicUsize::new(0), completes: AtomicU32::new(0) }
+        let [reads, entries, listed, fails] = [0; 4].map(AtomicUsize::new);
+        let gives = AtomicUsize::new(usize::MAX);
+        Self { inner, reads, entries, listed, gives, fails, completes: AtomicU32::new(0) }
     }
 
     /// Until what was read of a feed is given.
@@ -78,6 +81,11 @@ impl Counting {
     pub(crate) fn entries_taken(&self) -> usize {
         self.entries.swap(0, Ordering::SeqCst)
     }
+
+    /// Number of documents of lists that were read since this was asked last.
+    pub(crate) fn listed_taken(&self) -> usize {
+        self.listed.swap(0, Ordering::SeqCst)
+    }
 }
 
 #[async_trait]
@@ -94,7 +102,9 @@ impl Records for Counting {
 
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         self.one();
-        self.inner.documents(request).await
+        let page = self.inner.documents(request).await?;
+        self.listed.fetch_add(page.items.len(), Ordering::SeqCst);
+        Ok(page)
     }
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {

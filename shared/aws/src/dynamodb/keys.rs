@@ -171,7 +171,7 @@ impl Key {
         let whole = list_partition(&place.list);
         let pk = match place.breadth {
             Breadth::Narrow => whole,
-            Breadth::Wide { .. } => shard_named(&whole, shard_of(&place.order)),
+            Breadth::Wide { .. } | Breadth::Among { .. } => shard_named(&whole, shard_of(&place.order)),
         };
         Self { pk, sk: row_order(&place.order) }
     }
@@ -282,7 +282,7 @@ pub(super) fn list_partitions(list: &str, breadth: &Breadth) -> Vec<String> {
     let whole = list_partition(list);
     match breadth {
         Breadth::Narrow => vec![whole],
-        Breadth::Wide { .. } => with_shards(whole),
+        Breadth::Wide { .. } | Breadth::Among { .. } => with_shards(whole),
     }
 }
 

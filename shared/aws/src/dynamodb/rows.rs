@@ -41,13 +41,17 @@ struct Rows {
 impl DocumentItems {
     pub(super) async fn list(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         let partitions = keys::list_partitions(&request.list, &request.breadth);
-        let is_labeled = matches!(request.breadth, Breadth::Wide { label: Some(_) });
         let mut items = Vec::new();
         let mut after = request.after.clone();
-        for _ in 0..MOST_READS {
+        for reads in 0..MOST_READS {
             // One more row than is wanted shows if another page follows.
             let wanted = request.limit.saturating_sub(items.len()).max(1);
-            let each = if is_labeled { LABELED_ROWS } else { wanted.saturating_add(1) };
+            let each = match &request.breadth {
+                Breadth::Wide { label: Some(_) } => LABELED_ROWS,
+                // Who is given some of the labels is given most of the rows, mostly.
+                Breadth::Among { .. } if reads > 0 => LABELED_ROWS.max(wanted.saturating_add(1)),
+                Breadth::Narrow | Breadth::Wide { label: None } | Breadth::Among { .. } => wanted.saturating_add(1),
+            };
             let found = self.table.read_rows(&partitions, after.as_deref(), request.newest_first, each).await?;
             let mut taken = Vec::new();
             let mut more = found.goes_on;

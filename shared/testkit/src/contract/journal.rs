@@ -389,8 +389,7 @@ pub(super) async fn a_wide_list_is_in_order_and_narrowed_by_label(store: Store) 
         done(&store, &id(n), documents([DocumentWrite { listed, ..write(&id(n), 0, n) }])).await;
     }
     done(&store, "gone", documents([removal(&id(5), 1), removal(&id(6), 1)])).await;
-    let pages = async |label: Option<&str>, newest_first: bool, limit: usize| {
-        let breadth = Breadth::Wide { label: label.map(str::to_owned) };
+    let pages = async |breadth: &Breadth, newest_first: bool, limit: usize| {
         let mut seen = Vec::new();
         let mut after = None;
         loop {
@@ -405,14 +404,25 @@ pub(super) async fn a_wide_list_is_in_order_and_narrowed_by_label(store: Store) 
             }
         }
     };
-    for label in [None, Some("w1"), Some("w2"), Some("w9")] {
-        let is_wanted = |n: &u64| n.is_multiple_of(3) || label.is_none_or(|label| label == format!("w{}", n % 3));
+    let one = |label: &str| Breadth::Wide { label: Some(label.to_owned()) };
+    let among = |labels: &[&str]| Breadth::Among { labels: labels.iter().map(|label| (*label).to_owned()).collect() };
+    let narrowed = [
+        (Breadth::Wide { label: None }, vec!["w1", "w2"]),
+        (one("w1"), vec!["w1"]),
+        (one("w2"), vec!["w2"]),
+        (one("w9"), vec![]),
+        (among(&["w1", "w2"]), vec!["w1", "w2"]),
+        (among(&["w2", "w9"]), vec!["w2"]),
+        (among(&[]), vec![]),
+    ];
+    for (breadth, labels) in narrowed {
+        let is_wanted = |n: &u64| n.is_multiple_of(3) || labels.contains(&format!("w{}", n % 3).as_str());
         let mut known: Vec<String> = (0..40).filter(|n| *n != 5 && *n != 6).filter(is_wanted).map(id).collect();
         for limit in [1, 3, 100] {
-            assert_eq!(pages(label, false, limit).await, known, "{label:?}, {limit} at once");
+            assert_eq!(pages(&breadth, false, limit).await, known, "{breadth:?}, {limit} at once");
         }
         known.reverse();
-        assert_eq!(pages(label, true, 3).await, known, "{label:?}, against the order");
+        assert_eq!(pages(&breadth, true, 3).await, known, "{breadth:?}, against the order");
     }
 }
 
