@@ -63,9 +63,12 @@ impl Reads {
         let mut events = Vec::new();
         let (mut looked_at, mut bytes) = (0, 0);
         let mut more = true;
+        let mut at_once = PAGE.min(query.limit + 1);
         while more && events.len() <= query.limit && bytes <= limits::PAGE && looked_at < LOOKED_AT {
-            let stretch = self.records().stretch(stream, position, PAGE.min(query.limit + 1)).await.map_err(store)?;
+            let stretch = self.records().stretch(stream, position, at_once).await.map_err(store)?;
             more = stretch.more;
+            // Where as many as are wanted were not enough, most of them are not.
+            at_once = PAGE;
             looked_at += stretch.entries.len();
             for entry in stretch.entries {
                 if events.len() > query.limit || bytes > limits::PAGE {

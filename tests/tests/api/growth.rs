@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::shared_streams::Scene;
-use crate::world::{actor, body, ids, text};
+use crate::world::{actor, body, ids, says, text};
 
 /// A key for one workspace of many: what is in the others is not read to be left out.
 #[tokio::test]
@@ -28,4 +28,24 @@ async fn a_list_of_a_bound_key_reads_nothing_of_other_workspaces() {
     assert_eq!(scene.counting.listed_taken(), 3, "of 120");
     let asked = scene.world.call(bob, "GET", "/v1/workspaces?limit=1", &Value::Null, None).await;
     assert_eq!((ids(&body(asked.unwrap())), scene.counting.listed_taken()), (vec![mine], 1));
+}
+
+/// Where most of a session is about other tasks, a small page is no reason to read it in small pieces.
+#[tokio::test]
+async fn a_small_page_of_events_of_a_task_takes_few_reads_behind_much_else() {
+    let scene = Scene::new();
+    let session = scene.world.session().await;
+    let task = scene.world.post(&format!("{session}/tasks"), says("Hello")).await;
+    scene.world.work().await.unwrap();
+    let path = format!("/v1/tasks/{}/events", text(&task["id"]));
+    let last = scene.listed(&path).await.pop().unwrap();
+    for _ in 0..500 {
+        scene.say(&session).await;
+    }
+    scene.counting.taken();
+    let page = scene.world.get(&format!("{path}?limit=1&after_event_id={last}")).await;
+    assert_eq!((ids(&page).len(), &page["page"]["has_more"]), (0, &json!(false)));
+    let reads = scene.counting.taken();
+    // The task, its cursor, as many as the page has room for, and the rest in pieces of 200.
+    assert!(reads <= 7, "{reads} reads");
 }
