@@ -9,12 +9,12 @@
 //! behind that, all in the same commit: the transcript has the order in which tasks worked, and holds nothing of one that was
 //! canceled while it waited.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
-    Journal, Map, Records, StoreError,
+    Journal, Map, Records, StoreError, limits,
 };
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::TaskId;
@@ -41,6 +41,9 @@ use crate::{Call, CallAnswer, transcript};
 /// task before it has ended or sleeps.
 const LOOKED_FOR: SignedDuration = SignedDuration::from_secs(30);
 
+/// Number of seconds after which a task may be sent again for which the queue has no room.
+const SENT_AGAIN: u32 = 30;
+
 /// Instant from which on a queued task is looked for that may not begin at `now`.
 pub(crate) fn looked_for_at(now: Timestamp) -> Timestamp {
     now.saturating_add(LOOKED_FOR).unwrap_or(Timestamp::MAX)
@@ -62,9 +65,27 @@ impl SessionIndex {
 
     /// The tasks that work.
     pub(crate) fn working(&self) -> impl Iterator<Item = &TaskId> {
-        let works =
-            |(id, task): &(&TaskId, &OpenTask)| task.standing() == TaskStanding::Works && !self.queue.contains(id);
+        let queued: BTreeSet<&str> = self.queue.iter().map(TaskId::as_str).collect();
+        let works = move |(id, task): &(&TaskId, &OpenTask)| {
+            task.standing() == TaskStanding::Works && !queued.contains(id.as_str())
+        };
         self.open.iter().filter(works).map(|(id, _)| id)
+    }
+
+    /// Checks that one more task may wait for its turn: each event of the session is written with the whole queue.
+    ///
+    /// # Errors
+    /// `rate_limited` where as many wait as may.
+    pub(crate) fn check_room(&self) -> Result<(), ProtocolError> {
+        if self.queue.len() < limits::QUEUED {
+            return Ok(());
+        }
+        let message = format!(
+            "{} tasks of the session wait for their turn: send it when one of them has begun, or to another session",
+            limits::QUEUED
+        );
+        let refusal = ProtocolError::new(ErrorCode::RateLimited, message).with_detail("limit", "queued_tasks");
+        Err(refusal.retry_after(SENT_AGAIN))
     }
 
     /// Puts `task` before all others, if it is queued.
@@ -353,7 +374,8 @@ impl Api {
         let ReorderQueueRequest { task_ids } = call.body.clone().decode()?;
         let mut session = self.reads.named::<Session>(call, "session_id").await?;
         let queue = session.kept.own.queue.clone();
-        let is_same = task_ids.len() == queue.len() && queue.iter().all(|queued| task_ids.contains(queued));
+        let named: BTreeSet<&TaskId> = task_ids.iter().collect();
+        let is_same = task_ids.len() == queue.len() && queue.iter().all(|queued| named.contains(queued));
         if !is_same {
             let refusal = conflict("name each queued task once: the queue is another one by now");
             return Err(refusal.with_detail("queue", json!(queue)));

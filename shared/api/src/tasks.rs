@@ -129,6 +129,9 @@ impl Api {
             self.reads.see::<Task>(call, parent).await?;
         }
         let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
+        if is_queued {
+            session.kept.own.check_room()?;
+        }
         // A queued one is given it when its turn comes.
         let takes_all = converses(&graph) && !is_queued;
         let undelivered = if takes_all { self.undelivered(&session).await? } else { Vec::new() };

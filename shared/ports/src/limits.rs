@@ -22,6 +22,7 @@
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] and say the same `progress` | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something; another `progress` (of a `Wait`) begins the count anew | `Engine::limited` |
 //! | nodes in a row without a pause | [`InvocationLimits::nodes`], 100,000 | `limit_exceeded` (500) at the node that would run next: the graph goes round in a circle | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
+//! | tasks of a session that wait for their turn | [`QUEUED`] | `rate_limited` (429), with `limit: queued_tasks`: send it when one of them has begun, or to another session | fixed: each event of the session is written with all of them |
 //! | repetitions of a request that wait in a process for the first one | [`SESSION_LINE`] | `resume_in_progress` (503): send it again after `retry-after` for its outcome | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-http` |
 //! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: the starter of the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-http` |
@@ -68,6 +69,8 @@ pub const RUNGS: usize = 10;
 /// The most turns of one session that wait in a process while another one runs, and the most repetitions of a request that
 /// wait for the first one.
 pub const SESSION_LINE: usize = 16;
+/// The most tasks of a session that wait for their turn.
+pub const QUEUED: usize = 500;
 /// The most rules for events on one bus: two thirds of what AWS allows, so that others find room there.
 pub const PATTERN_RULES: usize = 200;
 /// The longest answer to an HTTP request, in bytes of its body. Lambda takes 6 MB, within which the body is a string of

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use dormouse_ports::limits;
 use serde_json::{Value, json};
 
 use crate::shared_streams::Scene;
-use crate::world::{actor, body, ids, says, text};
+use crate::world::{World, actor, ada, body, ids, says, text};
 
 /// A key for one workspace of many: what is in the others is not read to be left out.
 #[tokio::test]
@@ -48,4 +49,25 @@ async fn a_small_page_of_events_of_a_task_takes_few_reads_behind_much_else() {
     let reads = scene.counting.taken();
     // The task, its cursor, as many as the page has room for, and the rest in pieces of 200.
     assert!(reads <= 7, "{reads} reads");
+}
+
+/// Each event of a session is written with its queue, and who asks for that is given all of it.
+#[tokio::test]
+async fn a_queue_has_an_end_and_room_again_when_a_task_of_it_is_withdrawn() {
+    let (world, session) = World::with_session().await;
+    let tasks = format!("{session}/tasks");
+    // The first one works.
+    world.post(&tasks, says("Hello")).await;
+    let first = world.post(&tasks, says("Hello")).await;
+    for _ in 1..limits::QUEUED {
+        world.post(&tasks, says("Hello")).await;
+    }
+    let refusal = world.refusal(ada(), "POST", &tasks, says("Hello")).await;
+    assert_eq!((refusal.status(), refusal.code().as_str()), (429, "rate_limited"));
+    let response = json!(refusal.into_response("r"));
+    assert_eq!(response["error"]["details"]["limit"], "queued_tasks", "{response}");
+    let queue = world.get(&format!("{session}/queue")).await;
+    assert_eq!(queue["data"].as_array().unwrap().len(), limits::QUEUED);
+    world.post(&format!("/v1/tasks/{}/cancel", text(&first["id"])), json!({})).await;
+    assert_eq!(world.post(&tasks, says("Hello")).await["status"], "SUBMITTED");
 }
