@@ -9,10 +9,13 @@
 //! 3. Everything else that is listed in the workspace is marked.
 //!
 //! Every step can be repeated. A process that dies in between leaves a workspace that is not there, and some of its
-//! things that still are; the same request goes on from there. What is marked is shown to nobody, and is removed from
+//! things that still are; the same request goes on from there. How far one came that left something to the next stands in the
+//! deletion document, so that the next does not look at all of it again. What is marked is shown to nobody, and is removed from
 //! the table by [`Erasure::Workspace`](crate::Erasure::Workspace). The events stay in the feed of all events until then.
 
-use dormouse_ports::{DocumentKey, DocumentWrite, Journal, ListRequest, Records, StoreError};
+use std::collections::BTreeMap;
+
+use dormouse_ports::{Document, DocumentKey, DocumentWrite, Journal, ListRequest, Records, StoreError};
 use dormouse_protocol::envelope::{Named, Object};
 use dormouse_protocol::event::{Draft, EventKind};
 use dormouse_protocol::id::{SessionId, WorkspaceId};
@@ -46,6 +49,12 @@ const REASON: &str = "the workspace was deleted";
 
 /// The most resources that one request deletes. It answers what is left to the next one.
 const MOST_AT_ONCE: u64 = 500;
+
+/// The most resources that one request looks at, deleted already or not.
+const MOST_LOOKED_AT: usize = 2_000;
+
+/// Field of a deletion document with the [places](DeletionRun::places) up to which everything is deleted.
+const PLACES: &str = "places";
 
 /// Number of documents that one commit marks.
 const MARKED_TOGETHER: usize = 20;
@@ -89,6 +98,8 @@ impl Api {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
         let workspace = self.mark_workspace(call).await?;
+        let document = self.reads.records().document(&deletion_of(&workspace), call.now).await.map_err(store)?;
+        let places = document.as_ref().and_then(|document| BTreeMap::deserialize(document.body.get(PLACES)?).ok());
         let told = WorkspaceDeletion {
             object: Object::new(),
             workspace_id: workspace.clone(),
@@ -97,7 +108,8 @@ impl Api {
             others: 0,
             complete: false,
         };
-        let mut run = DeletionRun { api: self, call, one: unkeyed(call), workspace, told };
+        let places = places.unwrap_or_default();
+        let mut run = DeletionRun { api: self, call, one: unkeyed(call), workspace, told, places, looked_at: 0 };
         let complete = Box::pin(run.delete_sessions()).await?
             && Box::pin(run.mark_all::<Task>()).await?
             && Box::pin(run.mark_all::<PermissionRequest>()).await?
@@ -106,11 +118,12 @@ impl Api {
             && Box::pin(run.mark_all::<Memory>()).await?
             && Box::pin(run.mark_all::<Connector>()).await?
             && Box::pin(run.mark_all::<Vault>()).await?;
-        let deletion = WorkspaceDeletion { complete, ..run.told };
-        if !deletion.complete {
+        if !complete {
+            Box::pin(run.keep_places(document)).await?;
             // Not kept under the key of the request: that comes again to go on.
-            return found(&deletion);
+            return found(&run.told);
         }
+        let deletion = WorkspaceDeletion { complete, ..run.told };
         self.commit(call, Change::nothing(200, &deletion)?).await?.ok_or_else(busy)
     }
 
@@ -142,25 +155,52 @@ struct DeletionRun<'a> {
     one: Call,
     workspace: WorkspaceId,
     told: WorkspaceDeletion,
+    /// The places in the lists of resources, by their names, up to which everything is deleted. Nothing new comes there.
+    places: BTreeMap<String, String>,
+    /// Number of resources that were looked at.
+    looked_at: usize,
 }
 
 impl DeletionRun<'_> {
     /// Deletes the sessions of the workspace; whether all of them are.
     async fn delete_sessions(&mut self) -> Result<bool, ProtocolError> {
-        let mut after = None;
+        let mut after = self.places.get(SessionId::OBJECT).cloned();
         loop {
             let (sessions, next) = self.listed_in::<Session>(after).await?;
             for session in sessions {
-                if self.told.is_enough() {
+                if self.is_enough() {
                     return Ok(false);
                 }
+                self.looked_at += 1;
                 Box::pin(self.delete_session(&session.kept.resource.envelope.id)).await?;
             }
-            match next {
+            match self.passed::<Session>(next) {
                 Some(next) => after = Some(next),
                 None => return Ok(true),
             }
         }
+    }
+
+    /// True if one request has done as much as it may.
+    fn is_enough(&self) -> bool {
+        let WorkspaceDeletion { sessions, canceled_tasks, others, .. } = &self.told;
+        sessions + canceled_tasks + others >= MOST_AT_ONCE || self.looked_at >= MOST_LOOKED_AT
+    }
+
+    /// Notes that every `R` up to `next` is deleted, which is `None` at the end of their list.
+    fn passed<R: Resource>(&mut self, next: Option<String>) -> Option<String> {
+        let place = next.iter().map(|next| (R::Id::OBJECT.to_owned(), next.clone()));
+        self.places.extend(place);
+        next
+    }
+
+    /// Keeps in the deletion document, as it was read, how far this request came. What another one has kept meanwhile stays.
+    async fn keep_places(&self, document: Option<Document>) -> Result<(), ProtocolError> {
+        let Some(Document { key, version, mut body, .. }) = document else { return Ok(()) };
+        body.insert(PLACES.to_owned(), json!(self.places));
+        let write = DocumentWrite { key, expect: version, body: Some(body), listed: Vec::new(), expires_at: None };
+        let journal = Journal::new(vec![write], Vec::new());
+        self.api.commit(&self.one, Change::new(journal, 200, &())?).await.map(drop)
     }
 
     /// Marks the session `id`, so that nothing is submitted to it any more, and cancels its open tasks. Of one that is
@@ -189,9 +229,10 @@ impl DeletionRun<'_> {
 
     /// Marks the `R`s of the workspace; whether all of them are.
     async fn mark_all<R: Resource>(&mut self) -> Result<bool, ProtocolError> {
-        let (mut after, mut attempts) = (None, 0..ATTEMPTS);
-        while !self.told.is_enough() {
+        let (mut after, mut attempts) = (self.places.get(R::Id::OBJECT).cloned(), 0..ATTEMPTS);
+        while !self.is_enough() {
             let (mut resources, next) = self.listed_in::<R>(after.clone()).await?;
+            self.looked_at += resources.len();
             resources.retain(|resource| resource.kept.deleted.is_none());
             let count = resources.len() as u64;
             let mark = |mut resource: Stored<R>| {
@@ -204,7 +245,7 @@ impl DeletionRun<'_> {
                 continue;
             }
             self.told.others += count;
-            match next {
+            match self.passed::<R>(next) {
                 Some(next) => after = Some(next),
                 None => return Ok(true),
             }
@@ -282,15 +323,4 @@ pub async fn shutting(records: &dyn Records, key: &DocumentKey, now: Timestamp) 
 /// `call` without its key: its answer is kept once, and not with each of its commits.
 fn unkeyed(call: &Call) -> Call {
     Call { idempotency_key: None, ..call.clone() }
-}
-
-trait Counted {
-    /// True if one request has done as much as it may.
-    fn is_enough(&self) -> bool;
-}
-
-impl Counted for WorkspaceDeletion {
-    fn is_enough(&self) -> bool {
-        self.sessions + self.canceled_tasks + self.others >= MOST_AT_ONCE
-    }
 }

@@ -71,3 +71,32 @@ async fn a_queue_has_an_end_and_room_again_when_a_task_of_it_is_withdrawn() {
     world.post(&format!("/v1/tasks/{}/cancel", text(&first["id"])), json!({})).await;
     assert_eq!(world.post(&tasks, says("Hello")).await["status"], "SUBMITTED");
 }
+
+/// A workspace with much in it is deleted by many requests: none of them looks at all that the ones before have deleted.
+#[tokio::test]
+async fn a_deletion_goes_on_where_the_one_before_came() {
+    let scene = Scene::new();
+    let workspace = scene.world.workspace().await;
+    for _ in 0..45 {
+        scene.world.post("/v1/sessions", json!({ "workspace_id": workspace })).await;
+    }
+    let vaults = 1_100;
+    for _ in 0..vaults {
+        let vault = json!({ "workspace_id": workspace, "provider": "test", "capabilities": [] });
+        scene.world.post("/v1/vaults", vault).await;
+    }
+    let path = format!("/v1/workspaces/{workspace}");
+    let mut deleted = Vec::new();
+    loop {
+        scene.counting.listed_taken();
+        let answer = scene.world.delete(&path).await;
+        deleted.push((answer["sessions"].as_u64().unwrap(), answer["others"].as_u64().unwrap()));
+        // What it deletes, and of each list the page at which the one before ended.
+        assert!(scene.counting.listed_taken() <= 500 + 60, "{deleted:?}");
+        if answer["complete"] == true {
+            break;
+        }
+    }
+    let others: u64 = deleted.iter().map(|(_, others)| others).sum();
+    assert_eq!((deleted.len(), deleted[0].0, others), (3, 45, vaults), "{deleted:?}");
+}
