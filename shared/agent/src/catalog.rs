@@ -131,14 +131,19 @@ fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
     let tools = workspace.tools.values().map(|tool| {
         let (what, refused) = match &tool.source {
             ToolSourceDefinition::Stdio { command, .. } => {
-                let refused = (!platform.processes).then_some("no process can be started here: serve it over HTTP");
+                let refused =
+                    (!platform.processes).then(|| "no process can be started here: serve it over HTTP".to_owned());
                 (format!("MCP server `{command}`"), refused)
             }
             ToolSourceDefinition::Server { url, .. } => (format!("MCP server at {}", url.written()), None),
             ToolSourceDefinition::Http(http) => (format!("{} {}", http.method, http.url.written()), None),
+            ToolSourceDefinition::Rust { tools } => {
+                let refused = platform.lacks_rust_tools(tools).filter(|_| workspace.is_enabled(kind, &tool.name));
+                (format!("tools in Rust `{tools}`"), refused)
+            }
         };
         let mut entry = entry(workspace, kind, &tool.name, what);
-        entry.reasons.extend(refused.map(str::to_owned));
+        entry.reasons.extend(refused);
         entry.reasons.extend((!tool.enabled).then(|| "`enabled: false` in its settings".to_owned()));
         entry.enabled = entry.reasons.is_empty();
         entry

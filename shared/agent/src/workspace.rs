@@ -11,7 +11,7 @@
 //! | `.openharness/skills/FOLDER/SKILL.md` | a skill: instructions that a model reads when it needs them, with files beside them |
 //! | `.openharness/hooks/*.yaml` | a hook: what runs before and after the steps of agents |
 //! | `.openharness/memory/*.md` | what agents are told of earlier work, where the settings say so |
-//! | `.openharness/tools/settings.yaml` | servers of tools, and tools that are one HTTP request |
+//! | `.openharness/tools/settings.yaml` | servers of tools, tools that are one HTTP request, and tools in Rust |
 //!
 //! Nothing is included from elsewhere, so that nothing can include itself. References (`${env.X}`, `${secrets.X}`) stay
 //! references until they are used.
@@ -39,6 +39,7 @@ mod yaml;
 use std::collections::BTreeSet;
 
 use dormouse_ports::execution::ExecutionTier;
+use dormouse_ports::tool::no_crate_tools;
 use indexmap::IndexMap;
 
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
@@ -107,6 +108,9 @@ pub struct Platform {
     pub native_tools: Vec<String>,
     /// True if servers can be started as processes.
     pub processes: bool,
+    /// Names under which the program that serves registers tools in Rust; `None` when they are not known, so that none is
+    /// missed.
+    pub rust_tools: Option<Vec<String>>,
     /// Where commands and file tools work; `None` where there are none.
     pub tier: Option<ExecutionTier>,
 }
@@ -115,6 +119,12 @@ impl Platform {
     /// True if commands can be run: on the machine itself, or where file tools work.
     pub(crate) fn runs_commands(&self) -> bool {
         self.processes || self.tier.is_some_and(ExecutionTier::runs_commands)
+    }
+
+    /// Why there are no tools in Rust called `name`, where that is known.
+    pub(crate) fn lacks_rust_tools(&self, name: &str) -> Option<String> {
+        let known = self.rust_tools.as_ref().filter(|known| !known.iter().any(|one| one == name))?;
+        Some(no_crate_tools(name, known.iter().map(String::as_str)))
     }
 }
 

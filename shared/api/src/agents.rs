@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError, MakeTwin, Twin};
 use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
-use dormouse_ports::tool::CallbackAddresses;
+use dormouse_ports::tool::{CallbackAddresses, CrateTools, ToolSource};
 use dormouse_ports::{Clock, EventBus, Images};
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
@@ -201,6 +201,7 @@ pub struct Agents {
     tour: Option<String>,
     live: LiveText,
     templates: Option<Arc<dyn WorkspaceTemplates>>,
+    tools: CrateTools,
 }
 
 /// Something that is declared: an agent, a model, a source of tools, what cannot be used.
@@ -252,11 +253,26 @@ impl Agents {
         self.agent(Agent::new(make))
     }
 
-    /// Also the agents of `others`; their source and their tour do not count.
+    /// Also the agents and the tools of `others`; their source and their tour do not count.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.agents.extend(others.agents);
+        self.tools.extend(others.tools);
         self
+    }
+
+    /// Also `tools`, for agents that the folder or the published workspaces declare which are served: an entry of
+    /// `tools/settings.yaml` with `rust: NAME` offers those that are registered as `name`. Agents that files of stored workspaces
+    /// declare are never offered them. Of two with one name the later ones count.
+    #[must_use]
+    pub fn tools(mut self, name: impl Into<String>, tools: impl ToolSource + 'static) -> Self {
+        self.tools.insert(name.into(), Arc::new(tools));
+        self
+    }
+
+    /// The tools that [`tools`](Self::tools) registered.
+    pub fn crate_tools(&self) -> &CrateTools {
+        &self.tools
     }
 
     /// Also the agents of the source which `make` makes: they come and go while a server runs, and come before the others.
@@ -322,7 +338,8 @@ impl Agents {
     pub fn compile(&self, outside: &Outside) -> Result<CompiledAgents, AgentsError> {
         let compiled: Result<Vec<_>, _> = self.agents.iter().map(|agent| agent.compile(outside)).collect();
         let (graphs, personas): (Vec<_>, Vec<_>) = compiled?.into_iter().unzip();
-        if graphs.is_empty() && self.source.is_none() {
+        // Who registers tools has the agents in a workspace.
+        if graphs.is_empty() && self.source.is_none() && self.tools.is_empty() {
             return Err(AgentsError::Empty);
         }
         let mut names = BTreeSet::new();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_agent::bundle::{BundleStore, BundleStoreError};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
-use dormouse_agent::workspace::{ModelDefinition, Workspace, load};
+use dormouse_agent::workspace::{ModelDefinition, Platform, Workspace, load};
 use dormouse_api::{Agents, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{
@@ -18,7 +18,7 @@ use dormouse_fetch::NetworkFetch;
 use dormouse_local::keys::TENANT;
 use dormouse_local::{FolderObjects, program};
 use dormouse_ports::model::DeltaKind;
-use dormouse_ports::tool::ToolSources;
+use dormouse_ports::tool::{CrateTools, ToolSources};
 use dormouse_ports::{Clock, Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
 use dormouse_tools::mcp::{Asker, NoticeListener};
@@ -108,19 +108,22 @@ pub(crate) struct AtTerminal {
     pub(crate) notices: NoticeListener,
 }
 
-/// The agents of `folder`, with their earlier definitions in `data`; what is wrong with the others is told on the
-/// standard error stream. Where nobody sits at the `terminal`, the text of answers goes to the streams of whoever serves them.
+/// The agents of `folder`, with their earlier definitions in `data` and the tools `of_crate`; what is wrong with the others is
+/// told on the standard error stream. Where nobody sits at the `terminal`, the text of answers goes to the streams of whoever
+/// serves them.
 pub(crate) async fn declared(
     folder: &Path,
     data: &Path,
     terminal: Option<AtTerminal>,
+    of_crate: &CrateTools,
 ) -> Result<DeclaredAgents, DeclaredFailure> {
     let files = definitions(folder).await.map_err(WorkspaceFailure::from)?;
-    let mut workspace = loaded(&files, folder);
+    // Tools in Rust that are missing are told of below, with what else is left out.
+    let mut workspace = loaded(&files, folder, &platform());
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
     let live = LiveText::default();
-    let mut tools = tools(folder, data)?;
+    let mut tools = tools(folder, data)?.with_crate(of_crate.clone());
     let mut deltas: Arc<dyn DeltaSink> = Arc::new(ShownLive(live.clone()));
     let is_attended = terminal.is_some();
     if let Some(terminal) = terminal {
@@ -152,11 +155,12 @@ pub(crate) async fn declared(
     let history = store.clone();
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone(), started));
     let keeper = refresh.clone();
+    let platform = Platform { rust_tools: Some(of_crate.keys().cloned().collect()), ..platform() };
     let source = Agents::new().with_tour(tour(first, data)).with_live(live).of_source(move |outside| {
         Arc::new(PublishedAgents::new(PublishedFrom {
             store: store.clone(),
             workspaces: vec![NAME.to_owned()],
-            platform: platform(),
+            platform: platform.clone(),
             ports: ports.clone(),
             outside: outside.clone(),
             home: Some(TENANT.to_owned()),

@@ -81,7 +81,7 @@ fn files(script: &str, real: &[&RealModel]) -> Files {
     let mut models = format!("{SCRIPT}:\n  provider: openai-compatible\n  name: {SCRIPT}\n  url: {script}\n");
     let mut files = Files::from([
         (".openharness/agents/clerk.md".to_owned(), bytes(CLERK.replace("{model}", SCRIPT))),
-        (".openharness/tools/settings.yaml".to_owned(), bytes("stationery:\n  command: in this process\n".to_owned())),
+        (".openharness/tools/settings.yaml".to_owned(), bytes("stationery:\n  rust: stationery\n".to_owned())),
     ]);
     for RealModel { variable, provider, model } in real {
         models.push_str(&format!("{provider}:\n  provider: {provider}\n  name: {model}\n"));

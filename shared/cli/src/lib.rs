@@ -248,7 +248,7 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::New(ask) => written(new(&ask)),
         Command::Infra(ask) => written(infra(&ask)),
         Command::Workspace(ask) => {
-            quietly(async { workspace(ask).await.map_err(|error| failed(ExitCode::FAILURE, &error)) })
+            quietly(async { workspace(ask, agents).await.map_err(|error| failed(ExitCode::FAILURE, &error)) })
         }
         Command::OperatorCommand(OperatorCommand::Migrate(ask)) if !ask.dry_run => {
             let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
@@ -365,7 +365,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         (None, None) => FOLDER.into(),
     };
     let found = match &arguments.workspace {
-        Some(folder) => match runtime.block_on(declared(folder, &data, None)) {
+        Some(folder) => match runtime.block_on(declared(folder, &data, None, agents.crate_tools())) {
             Ok(found) => {
                 runtime.spawn(follow_folder(data.clone(), folder.join(PLACE), found.history));
                 Some(found.agents)

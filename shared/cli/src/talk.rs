@@ -62,7 +62,7 @@ impl From<TalkOutcome> for ExitCode {
 /// Executes `talk`.
 pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     match talk {
-        ClientCommand::Chat(asked) => chat::chat(&asked).await,
+        ClientCommand::Chat(asked) => chat::chat(&asked, agents).await,
         ClientCommand::SendTask(asked) => send(asked).await,
         ClientCommand::Tail(asked) => tail(asked).await,
         ClientCommand::Approve(asked) => answer(asked, YesOrNo::Yes, agents).await,

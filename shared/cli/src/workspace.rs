@@ -18,6 +18,7 @@ use dormouse_agent::workspace::{
     PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem, Severity, ToolSourceDefinition, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
+use dormouse_api::Agents;
 use dormouse_declared::{Presence, PresenceKind, online};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
@@ -85,8 +86,14 @@ pub(crate) fn platform() -> Platform {
         models: Some(Vec::new()),
         native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(),
         processes: true,
+        rust_tools: None,
         tier: Some(ExecutionTier::Local),
     }
+}
+
+/// The same, where it is known which tools in Rust the program of `agents` registers.
+pub(crate) fn platform_of(agents: &Agents) -> Platform {
+    Platform { rust_tools: Some(agents.crate_tools().keys().cloned().collect()), ..platform() }
 }
 
 /// The variable with a folder of agents and models that are in every workspace.
@@ -117,13 +124,13 @@ fn told(problem: &Problem) -> Problem {
 }
 
 /// Loads the definitions of `folder`.
-pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
-    Ok(loaded(&definitions(folder).await?, folder))
+pub(crate) async fn opened(folder: &Path, platform: &Platform) -> Result<Workspace, WorkspaceFailure> {
+    Ok(loaded(&definitions(folder).await?, folder, platform))
 }
 
 /// The definitions of `folder`, of which `files` were read.
-pub(crate) fn loaded(files: &Files, folder: &Path) -> Workspace {
-    let mut workspace = load(files, &platform());
+pub(crate) fn loaded(files: &Files, folder: &Path, platform: &Platform) -> Workspace {
+    let mut workspace = load(files, platform);
     let scripts = scripts(&workspace, folder);
     workspace.problems.extend(scripts);
     elsewhere::look_for(&mut workspace, folder);
@@ -148,7 +155,7 @@ fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
         actions.map(|action| (action.file.as_str(), action.entry.folder.as_str(), action.entry.command.as_str()));
     let servers = workspace.tools.values().filter(|tool| tool.enabled).filter_map(|tool| match &tool.source {
         ToolSourceDefinition::Stdio { command, .. } => Some((TOOLS, "", command.as_str())),
-        ToolSourceDefinition::Server { .. } | ToolSourceDefinition::Http(_) => None,
+        ToolSourceDefinition::Server { .. } | ToolSourceDefinition::Http(_) | ToolSourceDefinition::Rust { .. } => None,
     });
     hooks.chain(actions).chain(servers)
 }
@@ -233,18 +240,18 @@ impl FolderFiles {
 }
 
 /// Executes `asked`.
-pub(crate) async fn workspace(asked: WorkspaceCommand) -> Result<ExitCode, WorkspaceFailure> {
+pub(crate) async fn workspace(asked: WorkspaceCommand, agents: &Agents) -> Result<ExitCode, WorkspaceFailure> {
     match asked {
-        WorkspaceCommand::Check(asked) => check(&asked).await,
-        WorkspaceCommand::Show(asked) => show(&asked).await,
-        WorkspaceCommand::Publish(asked) => Ok(publish::publish(asked).await?),
+        WorkspaceCommand::Check(asked) => check(&asked, agents).await,
+        WorkspaceCommand::Show(asked) => show(&asked, agents).await,
+        WorkspaceCommand::Publish(asked) => Ok(publish::publish(asked, agents).await?),
     }
 }
 
-async fn check(asked: &CheckArgs) -> Result<ExitCode, WorkspaceFailure> {
+async fn check(asked: &CheckArgs, agents: &Agents) -> Result<ExitCode, WorkspaceFailure> {
     let folder = &asked.looked_at.folder;
-    let mut workspace = opened(folder).await?;
-    let present = if asked.online { Some(asked_online(folder, &workspace).await?) } else { None };
+    let mut workspace = opened(folder, &platform_of(agents)).await?;
+    let present = if asked.online { Some(asked_online(folder, &workspace, agents).await?) } else { None };
     if let Some(present) = &present {
         let servers = present.iter().filter(|one| one.kind == PresenceKind::ToolServer && one.outcome.is_ok());
         let offered = servers.map(|one| (one.name.clone(), one.tools.clone())).collect();
@@ -292,12 +299,17 @@ fn agents_in(workspace: &Workspace) -> usize {
 }
 
 /// What the models and servers of tools of `workspace` in `folder` say when they are asked.
-async fn asked_online(folder: &Path, workspace: &Workspace) -> Result<Vec<Presence>, WorkspaceFailure> {
+async fn asked_online(
+    folder: &Path,
+    workspace: &Workspace,
+    agents: &Agents,
+) -> Result<Vec<Presence>, WorkspaceFailure> {
     let mut err = io::stderr();
     if err.is_terminal() {
         writeln!(err, "asking models and servers of tools; one that is fetched first may take a minute")?;
     }
-    let tools = crate::declared::tools(folder, &crate::declared::data_of(folder))?;
+    let tools =
+        crate::declared::tools(folder, &crate::declared::data_of(folder))?.with_crate(agents.crate_tools().clone());
     Ok(online(workspace, &crate::declared::ports(Arc::new(tools), None)).await)
 }
 
@@ -317,9 +329,10 @@ pub(crate) fn tell_problems(workspace: &Workspace, out: &mut impl Write) -> io::
     Ok(())
 }
 
-async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
-    let workspace = opened(&asked.folder).await?;
-    let catalog = catalog(&workspace, &platform());
+async fn show(asked: &WorkspaceArgs, agents: &Agents) -> Result<ExitCode, WorkspaceFailure> {
+    let platform = platform_of(agents);
+    let workspace = opened(&asked.folder, &platform).await?;
+    let catalog = catalog(&workspace, &platform);
     let unset = unset(&workspace).await;
     let mut out = io::stdout().lock();
     if asked.json {
@@ -427,7 +440,7 @@ mod tests {
         write("actions/pay/pay.sh", "#!/bin/sh\n");
         write("actions/send/ACTION.yaml", &entry("command: x\n  cwd: tools/send").replace("name: pay", "name: send"));
         write("tools/settings.yaml", "files: {command: npx -y files}\npager:\n  command: ./pager.py --all\n");
-        let workspace = futures::executor::block_on(opened(place.path())).expect("it can be read");
+        let workspace = futures::executor::block_on(opened(place.path(), &platform())).expect("it can be read");
         let told: Vec<String> = workspace.problems.iter().map(ToString::to_string).collect();
         for line in [
             ".openharness/hooks/guard.yaml:5: error: `command` runs `./guard.sh` in `.`, and there is no such file",
@@ -457,7 +470,7 @@ mod tests {
             ("", None),
         ] {
             fs::write(&script, text).expect("a file");
-            let workspace = futures::executor::block_on(opened(place.path())).expect("it can be read");
+            let workspace = futures::executor::block_on(opened(place.path(), &platform())).expect("it can be read");
             let lines: Vec<String> = workspace.problems.iter().map(ToString::to_string).collect();
             let found = lines.iter().find(|line| line.contains("`command` runs `./pay.sh`"));
             let is_told = told.map(|told| found.is_some_and(|line| line.contains(told)));

@@ -146,6 +146,8 @@ fn platform() -> Platform {
         models: Some(Vec::new()),
         native_tools: native.map(|name| (*name).to_owned()).collect(),
         processes: false,
+        // They are refused whatever they are called.
+        rust_tools: None,
         tier: Some(ExecutionTier::Stored),
     }
 }

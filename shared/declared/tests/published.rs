@@ -389,6 +389,20 @@ async fn a_workspace_that_is_broken_takes_no_other_along() {
     cold.current("seller", false).await.expect_err("it is tried again");
 }
 
+#[tokio::test]
+async fn tools_in_rust_that_the_program_does_not_register_are_told_in_the_catalog() {
+    let world = World::new();
+    world.publish_bundle(&bundle_with(&[(".openharness/tools/settings.yaml", "desk: {rust: desk}\n")]));
+    for (registered, is_usable) in [(vec!["desk".to_owned()], true), (Vec::new(), false), (vec!["d".to_owned()], false)]
+    {
+        let platform = Platform { rust_tools: Some(registered), ..Platform::default() };
+        let catalog = world.sandbox_at(None, platform).agents.catalog(true).await.expect("a catalog");
+        let line = catalog.iter().find(|line| line.kind == "tool" && line.name == "desk").expect("a line");
+        assert_eq!((line.enabled, line.reasons.len()), (is_usable, usize::from(!is_usable)), "{line:?}");
+        assert!(catalog.iter().any(|line| line.kind == "agent" && line.enabled), "its agent works: {catalog:?}");
+    }
+}
+
 /// A graph that is linked into a worker.
 fn errand() -> CompiledGraph {
     let graph = GraphBuilder::new("errand", StateSchema::new().field("said", Field::new(FieldType::Any, Value::Null)));

@@ -191,6 +191,7 @@ pub(crate) async fn joined(
     agents: &Agents,
 ) -> Result<Joined, BootError> {
     let published = config.workspaces.map(|workspaces| (workspaces, config.access.clone()));
+    let of_crate = agents.crate_tools().clone();
     let ses = config.access.clone();
     let kms = config.access.clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -237,7 +238,7 @@ pub(crate) async fn joined(
                 clock: clock.clone(),
             };
             let (parameters, fetch, outside) = (clients.parameters.clone(), fetch.clone(), outside.clone());
-            join(agents, WorkspaceParts { published, parameters, files, fetch, outside })
+            join(agents, WorkspaceParts { published, parameters, of_crate, files, fetch, outside })
         }
     };
     let agents = match &webhooks {

@@ -13,7 +13,9 @@ use dormouse_declared::{
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
-use dormouse_ports::tool::{ActionDefinition, NATIVE_TOOLS, PLACELESS_TOOLS, ToolDefinition, ToolSource, ToolSources};
+use dormouse_ports::tool::{
+    ActionDefinition, CrateTools, NATIVE_TOOLS, PLACELESS_TOOLS, ToolDefinition, ToolSource, ToolSources,
+};
 use dormouse_ports::{Clock, Fetch, Secret, SecretError, Secrets};
 use dormouse_system::RandomIds;
 use dormouse_tools::{DeclaredTools, Values};
@@ -28,6 +30,8 @@ pub(crate) struct WorkspaceParts {
     /// The published workspaces that are served, if any are, and the role by which their bundles are read.
     pub(crate) published: Option<(WorkspaceConfig, AwsAccess)>,
     pub(crate) parameters: Parameters,
+    /// The tools that the program registers, for the published workspaces.
+    pub(crate) of_crate: CrateTools,
     /// The files of workspaces that are kept in the table.
     pub(crate) files: WorkspaceFiles,
     pub(crate) fetch: Arc<dyn Fetch>,
@@ -36,9 +40,9 @@ pub(crate) struct WorkspaceParts {
 
 /// `agents`, with those of published workspaces, and those that the files of workspaces declare.
 pub(crate) fn joined_by(agents: CompiledAgents, parts: WorkspaceParts) -> CompiledAgents {
-    let WorkspaceParts { published, parameters, files, fetch, outside } = parts;
+    let WorkspaceParts { published, parameters, of_crate, files, fetch, outside } = parts;
     let published = published.map(|(config, access)| {
-        Arc::new(self::published(config, &access, &parameters, fetch.clone(), outside.clone()))
+        Arc::new(self::published(config, &access, (&parameters, of_crate), fetch.clone(), outside.clone()))
     });
     let agents = match &published {
         Some(published) => agents.with_source(published.clone()),
@@ -51,7 +55,7 @@ pub(crate) fn joined_by(agents: CompiledAgents, parts: WorkspaceParts) -> Compil
 fn published(
     config: WorkspaceConfig,
     access: &AwsAccess,
-    parameters: &Parameters,
+    (parameters, of_crate): (&Parameters, CrateTools),
     fetch: Arc<dyn Fetch>,
     outside: Outside,
 ) -> PublishedAgents {
@@ -72,7 +76,8 @@ fn published(
     let tier = function.as_ref().map(|_| ExecutionTier::Function);
     let native_tools = function.as_ref().map_or(&PLACELESS_TOOLS[..], |_| &NATIVE_TOOLS);
     let native_tools = native_tools.iter().map(|name| (*name).to_owned()).collect();
-    let tools = Tools { fetch: fetch.clone(), values, clock: clock.clone(), function };
+    let rust_tools = Some(of_crate.keys().cloned().collect());
+    let tools = Tools { fetch: fetch.clone(), values, of_crate, clock: clock.clone(), function };
     let ports = DeclaredPorts {
         tools: Arc::new(tools),
         fetch,
@@ -87,7 +92,7 @@ fn published(
     PublishedAgents::new(PublishedFrom {
         store: BundleStore::new(Arc::new(objects), config.prefix),
         workspaces: config.names,
-        platform: Platform { models: Some(Vec::new()), native_tools, processes: false, tier },
+        platform: Platform { models: Some(Vec::new()), native_tools, processes: false, rust_tools, tier },
         ports,
         outside,
         home: None,
@@ -123,11 +128,12 @@ fn own(
     Arc::new(StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools, outside }))
 }
 
-/// Servers and HTTP requests for every workspace, and native tools that need no place; the others and actions for each in a
-/// place of its own.
+/// Servers, HTTP requests and tools of the crate for every workspace, and native tools that need no place; the others and
+/// actions for each in a place of its own.
 struct Tools {
     fetch: Arc<dyn Fetch>,
     values: Values,
+    of_crate: CrateTools,
     clock: Arc<dyn Clock>,
     function: Option<ToolsFunction>,
 }
@@ -140,7 +146,8 @@ impl std::fmt::Debug for Tools {
 
 impl Tools {
     fn everywhere(&self) -> DeclaredTools {
-        DeclaredTools::new(self.fetch.clone(), self.values.clone()).without_listening()
+        let tools = DeclaredTools::new(self.fetch.clone(), self.values.clone()).with_crate(self.of_crate.clone());
+        tools.without_listening()
     }
 }
 
@@ -183,5 +190,40 @@ struct NoSecrets;
 impl Secrets for NoSecrets {
     async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
         Err(SecretError::Missing(format!("{name} (DORMOUSE_AGENT_SECRETS names no path of parameters)")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::tool::{Exposure, ToolSourceDefinition};
+    use dormouse_system::SystemClock;
+    use dormouse_tools::{RustTool, RustTools};
+    use serde_json::Map;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn published_workspaces_have_the_tools_in_rust_that_the_program_registers() {
+        let count = RustTool::new("count").run(async |_: Map<String, serde_json::Value>| Ok::<_, String>(7));
+        let agents = dormouse_api::Agents::new().tools("stock", RustTools::new([count]).expect("tools"));
+        let tools = Tools {
+            fetch: Arc::new(NetworkFetch::new()),
+            values: Values::none(),
+            of_crate: agents.crate_tools().clone(),
+            clock: Arc::new(SystemClock::default()),
+            function: None,
+        };
+        let tools = tools.of_bundle("shop", "digest").expect("those of the bundle");
+        let definition = |name: &str| ToolDefinition {
+            name: "shop".to_owned(),
+            enabled: true,
+            source: ToolSourceDefinition::Rust { tools: name.to_owned() },
+            expose: Exposure::default(),
+            timeout_ms: None,
+        };
+        let source = tools.source(&definition("stock")).expect("a source");
+        assert_eq!(source.list().await.expect("a list")[0].name, "count");
+        let refused = tools.source(&definition("stok")).expect_err("a reason");
+        assert!(refused.contains("there are `stock`"), "{refused}");
     }
 }

@@ -20,7 +20,9 @@ use std::time::Duration;
 pub use action::{ActionDefinition, ActionEntry, ActionExposure};
 pub use addresses::CallbackAddresses;
 pub use call::{Callback, InputAnswer, ToolCall};
-pub use definition::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, ToolSources};
+pub use definition::{
+    CrateTools, Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, ToolSources, no_crate_tools,
+};
 pub use effects::{FileOperation, NotedEffects, SideEffects, WrittenFile};
 pub use error::{ToolError, ToolErrorKind};
 pub use output::{InputRequest, MASKED, Pending, ToolContent, ToolOutput, ToolReply, with_texts};

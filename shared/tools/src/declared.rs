@@ -7,18 +7,23 @@ use std::time::Duration;
 
 #[cfg(feature = "native")]
 use dormouse_ports::execution::ExecutionBackend;
-use dormouse_ports::tool::{Effect, HttpToolDefinition, ToolDefinition, ToolSource, ToolSourceDefinition, ToolSources};
+use dormouse_ports::tool::{
+    CrateTools, Effect, HttpToolDefinition, ToolDefinition, ToolSource, ToolSourceDefinition, ToolSources,
+    no_crate_tools,
+};
 use dormouse_ports::{Fetch, Method, Template};
 use serde_json::Value;
 
 use crate::mcp::{Asker, McpConfig, McpServers, McpTransport, NoticeListener, OAuth};
+use crate::timed::Timed;
 use crate::{HttpTool, HttpTools, Values};
 
-/// Makes servers behind addresses, HTTP requests and, where there is a folder for them, processes.
+/// Makes servers behind addresses, HTTP requests, the tools of a crate and, where there is a folder for them, processes.
 pub struct DeclaredTools {
     fetch: Arc<dyn Fetch>,
     values: Values,
     servers: McpServers,
+    of_crate: CrateTools,
     /// As of [`McpConfig::listen`].
     listens: bool,
     folder: Option<PathBuf>,
@@ -52,6 +57,7 @@ impl DeclaredTools {
             fetch,
             values,
             servers,
+            of_crate: CrateTools::default(),
             listens: true,
             folder: None,
             #[cfg(feature = "native")]
@@ -98,6 +104,12 @@ impl DeclaredTools {
         Self { folder: Some(folder), ..self }
     }
 
+    /// Also the tools that the author's crate registers.
+    #[must_use]
+    pub fn with_crate(self, of_crate: CrateTools) -> Self {
+        Self { of_crate, ..self }
+    }
+
     /// Also native tools and actions, which work in `backend`. Addresses that a model chooses are asked through `web`.
     #[cfg(feature = "native")]
     #[must_use]
@@ -131,7 +143,9 @@ impl DeclaredTools {
                 let oauth = oauth.as_ref().map(client).transpose()?.map(Box::new);
                 Ok(McpTransport::Http { url: url.clone(), headers: Vec::new(), oauth })
             }
-            ToolSourceDefinition::Http(_) => Err("it is no server of tools".to_owned()),
+            ToolSourceDefinition::Http(_) | ToolSourceDefinition::Rust { .. } => {
+                Err("it is no server of tools".to_owned())
+            }
         }
     }
 
@@ -178,6 +192,14 @@ impl ToolSources for DeclaredTools {
             ToolSourceDefinition::Http(http) => {
                 let tools = self.http(definition, http).map_err(|error| error.to_string())?;
                 Ok(Arc::new(tools))
+            }
+            ToolSourceDefinition::Rust { tools } => {
+                let known = || self.of_crate.keys().map(String::as_str);
+                let source = self.of_crate.get(tools).cloned().ok_or_else(|| no_crate_tools(tools, known()))?;
+                match definition.timeout_ms {
+                    Some(timeout) => Ok(Arc::new(Timed { source, timeout: Duration::from_millis(timeout) })),
+                    None => Ok(source),
+                }
             }
         }
     }
@@ -265,6 +287,29 @@ mod tests {
         let refused = tools().source(&process()).expect_err("a reason");
         assert!(refused.contains("serve it over HTTP"), "{refused}");
         assert!(tools().with_processes("/tmp".into()).source(&process()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn tools_of_a_crate_are_those_of_the_name_with_the_time_of_the_definition() {
+        use dormouse_ports::Map;
+
+        let rust = |tools: &str| definition(ToolSourceDefinition::Rust { tools: tools.to_owned() });
+        let refused = tools().source(&rust("stock")).expect_err("a reason");
+        assert!(refused.contains("registers `stock` with `Agents::tools`"), "{refused}");
+        let count = crate::RustTool::new("count").timeout(Duration::from_secs(9));
+        let count = crate::RustTools::new([count.run(async |_: Map| Ok::<_, String>(7))]).expect("tools");
+        let own = CrateTools::from([("stock".to_owned(), Arc::new(count) as Arc<dyn ToolSource>)]);
+        let tools = tools().with_crate(own);
+        let refused = tools.source(&rust("shop")).expect_err("a reason");
+        assert!(refused.contains("`shop`; there are `stock`"), "{refused}");
+        for (timeout_ms, time) in [(None, Duration::from_secs(9)), (Some(1_500), Duration::from_millis(1_500))] {
+            let source = tools.source(&ToolDefinition { timeout_ms, ..rust("stock") }).expect("a source");
+            let [spec] = &*source.list().await.expect("a list") else { panic!("one tool") };
+            assert_eq!((spec.name.as_str(), spec.timeout), ("count", Some(time)));
+            let reply = source.call(&dormouse_ports::tool::ToolCall::new("1", "count", Map::new())).await;
+            let seven = dormouse_ports::tool::ToolOutput::value(json!(7));
+            assert_eq!(reply, Ok(dormouse_ports::tool::ToolReply::Done(seven)));
+        }
     }
 
     #[cfg(feature = "native")]

@@ -51,6 +51,8 @@ mod rust;
 #[cfg(feature = "native")]
 mod stored;
 mod text;
+#[cfg(feature = "mcp")]
+mod timed;
 mod values;
 
 #[cfg(feature = "copy")]

@@ -74,15 +74,20 @@ fn build() -> PathBuf {
 
 /// The server. Its turns have more time than a busy machine makes of any of them: what a killed one held is free at the next
 /// start, however long its leases were.
-fn command(data: &Path, port: u16, arguments: &[String]) -> Command {
-    let mut command = program();
+fn command(binary: &Path, data: &Path, port: u16, arguments: &[String]) -> Command {
+    let mut command = program_of(binary);
     command.args(["dev", "--lease", "600", "--port", &port.to_string(), "--data"]).arg(data).args(arguments);
     command
 }
 
 /// The command line, without arguments, in an environment with the key of a model.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(binary());
+    program_of(binary())
+}
+
+/// The same of the program at `binary`.
+pub(crate) fn program_of(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
     dormouse_tests::past_proxies(&mut command);
     // What whoever runs the tests has set is for other servers.
     for (name, _) in std::env::vars_os() {
@@ -97,13 +102,14 @@ pub(crate) fn program() -> Command {
 
 /// Runs it to its end, which must come by itself.
 pub(crate) fn run_to_end(data: &Path, port: u16) -> Output {
-    command(data, port, &[]).output().expect("it runs")
+    command(binary(), data, port, &[]).output().expect("it runs")
 }
 
 /// A running `dormouse dev`. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Dormouse {
     child: Child,
+    binary: PathBuf,
     data: PathBuf,
     port: u16,
     /// What it is started with besides folder and port, each time.
@@ -128,18 +134,24 @@ impl Dormouse {
     /// Starts it with `arguments` and `environment` more.
     pub(crate) fn start_in(folder: &Path, arguments: &[&str], environment: &[(&'static str, &'static str)]) -> Self {
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        Self::start_on(folder.join("data"), 0, arguments, environment.to_vec())
+        Self::start_on((binary(), 0), folder.join("data"), arguments, environment.to_vec())
+    }
+
+    /// Starts the program at `binary` with `arguments`.
+    pub(crate) fn start_by(binary: &str, folder: &Path, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        Self::start_on((Path::new(binary), 0), folder.join("data"), arguments, Vec::new())
     }
 
     fn start_on(
+        (binary, port): (&Path, u16),
         data: PathBuf,
-        port: u16,
         arguments: Vec<String>,
         environment: Vec<(&'static str, &'static str)>,
     ) -> Self {
         let log = log_of(&data);
         let log = File::options().create(true).append(true).open(log).expect("a log file");
-        let mut child = command(&data, port, &arguments)
+        let mut child = command(binary, &data, port, &arguments)
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -148,7 +160,9 @@ impl Dormouse {
         let printed = Arc::new(Mutex::new(String::new()));
         collect(&mut child, printed.clone());
         let client = dormouse_tests::client_within(PATIENCE);
-        let mut started = Self { child, data, port, arguments, environment, key: String::new(), printed, client };
+        let binary = binary.to_owned();
+        let mut started =
+            Self { child, binary, data, port, arguments, environment, key: String::new(), printed, client };
         let address = started.awaited_line("dormouse is ready at http://127.0.0.1:");
         started.port = address.parse().expect("a port");
         started.key = started.awaited_line("signal key: ");
@@ -168,7 +182,7 @@ impl Dormouse {
     }
 
     fn again(&self) -> Self {
-        Self::start_on(self.data.clone(), self.port, self.arguments.clone(), self.environment.clone())
+        Self::start_on((&self.binary, self.port), self.data.clone(), self.arguments.clone(), self.environment.clone())
     }
 
     pub(crate) fn kill(&mut self) {

@@ -223,6 +223,12 @@ fn refused_tool(tool: &ToolDefinition) -> Option<&'static str> {
             url.refers() || any_refers(headers) || oauth.as_ref().is_some_and(mentions)
         }
         ToolSourceDefinition::Http(http) => http.url.refers() || any_refers(&http.headers),
+        ToolSourceDefinition::Rust { .. } => {
+            return Some(
+                "it names tools of the server's program, which files of a workspace do not use: serve them over HTTP, and \
+                 set `url`",
+            );
+        }
     };
     refers.then_some(REFERS)
 }

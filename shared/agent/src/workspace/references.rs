@@ -54,6 +54,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     unmatched_approvals(workspace);
     prompts(workspace, platform);
     hooks(workspace);
+    rust_tools(workspace, platform);
     imports(workspace);
     default_agent(workspace);
     if only_talks {
@@ -513,6 +514,28 @@ fn matches_nothing(workspace: &Workspace, hook: &HookDefinition) -> Option<Strin
     }
     let guess = meant(workspace, name, names)?;
     Some(format!("`matcher` meets no tool: did you mean `{guess}`? Until then every call of a tool waits for a person"))
+}
+
+/// Tools in Rust that the program does not register. One that registers none at all may not be the one that is to serve.
+fn rust_tools(workspace: &mut Workspace, platform: &Platform) {
+    if workspace.settings.kind == WorkspaceKind::Chat {
+        return;
+    }
+    let registers_some = platform.rust_tools.as_ref().is_some_and(|known| !known.is_empty());
+    let lacking = workspace.tools.values().filter(|tool| tool.enabled).filter_map(|tool| match &tool.source {
+        ToolSourceDefinition::Rust { tools } => Some((tool.name.clone(), tools, platform.lacks_rust_tools(tools)?)),
+        ToolSourceDefinition::Stdio { .. } | ToolSourceDefinition::Server { .. } | ToolSourceDefinition::Http(_) => {
+            None
+        }
+    });
+    let lacking: Vec<_> =
+        lacking.map(|(name, tools, reason)| (workspace.places.line(TOOLS, tools), name, reason)).collect();
+    for (line, name, reason) in lacking {
+        match registers_some {
+            true => workspace.disable(TOOLS, line, DefinitionName::new(DefinitionKind::Tool, name), reason),
+            false => workspace.warn(TOOLS, line, format!("tool server `{name}` is left out: {reason}")),
+        }
+    }
 }
 
 /// What was to be copied into the workspace and is not there.

@@ -49,22 +49,26 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
     let headers = fields.templates("headers", problems);
     let oauth = fields.get("oauth").map(|node| oauth(name, node, problems));
     let http = fields.get("http");
+    let rust = fields.text("rust", problems);
     let is_told = |name: &'static str, is_read: bool, fields: &mut Fields<'_>| !is_read && fields.get(name).is_some();
-    let is_misfit = is_told("command", command.is_some(), fields) || is_told("url", url.is_some(), fields);
-    let message = match (command, url, http) {
-        (Some(command), None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
-        (None, Some(url), None) => {
+    let is_misfit = is_told("command", command.is_some(), fields)
+        || is_told("url", url.is_some(), fields)
+        || is_told("rust", rust.is_some(), fields);
+    let message = match (command, url, http, rust) {
+        (Some(command), None, None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
+        (None, Some(url), None, None) => {
             check_scheme(&format!("`url` of `{name}`"), &url, fields.place_of("url"), problems);
             check_headers(name, &headers, (is_header_of_server, fields.place_of("headers")), problems);
             return Some(ToolSourceDefinition::Server { url, headers, oauth });
         }
-        (None, None, Some(node)) => {
+        (None, None, Some(node), None) => {
             return http_tool(name, node, problems).map(|tool| ToolSourceDefinition::Http(Box::new(tool)));
         }
+        (None, None, None, Some(tools)) => return Some(ToolSourceDefinition::Rust { tools }),
         // That one of them cannot be read has been told.
-        (None, None, None) if is_misfit => return None,
-        (None, None, None) => "has neither `command` nor `url` nor `http`: set one of them",
-        (_, _, _) => "has more than one of `command`, `url` and `http`: leave one of them",
+        (None, None, None, None) if is_misfit => return None,
+        (None, None, None, None) => "has neither `command` nor `url` nor `http` nor `rust`: set one of them",
+        (_, _, _, _) => "has more than one of `command`, `url`, `http` and `rust`: leave one of them",
     };
     problems.error(line, format!("tool server `{name}` {message}"));
     None

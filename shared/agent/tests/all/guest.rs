@@ -13,7 +13,13 @@ fn files(list: &[(&str, &str)]) -> Files {
 }
 
 fn platform() -> Platform {
-    Platform { models: Some(Vec::new()), native_tools: vec!["Read".to_owned()], processes: false, tier: None }
+    Platform {
+        models: Some(Vec::new()),
+        native_tools: vec!["Read".to_owned()],
+        processes: false,
+        rust_tools: None,
+        tier: None,
+    }
 }
 
 /// The models that the server lends.
@@ -98,4 +104,13 @@ fn a_hook_that_is_refused_leaves_every_call_to_a_person() {
     assert!(asks("type: command, command: 'true'"));
     assert!(asks("type: http, url: 'https://x.example/${env.HOME}'"));
     assert!(!asks("type: http, url: 'https://x.example/hook'"));
+}
+
+#[test]
+fn tools_in_rust_of_the_program_are_refused() {
+    let tools = (".openharness/tools/settings.yaml", "shop: {rust: stock}\n");
+    let workspace = guest(&[(AGENT, "---\nmodel: platform/main\ntools: {external: [shop]}\n---\nWork.\n"), tools]);
+    assert!(is_enabled(&workspace) && !workspace.is_enabled(DefinitionKind::Tool, "shop"), "{:?}", workspace.problems);
+    let flaws: Vec<_> = workspace.flaws(DefinitionKind::Tool, "shop").collect();
+    assert!(flaws.len() == 1 && flaws[0].message.contains("tools of the server's program"), "{flaws:?}");
 }

@@ -18,7 +18,13 @@ pub(crate) fn files(list: &[(&str, &str)]) -> Files {
 
 pub(crate) fn platform() -> Platform {
     let native_tools = vec!["Read".to_owned(), "Bash".to_owned()];
-    Platform { models: Some(vec!["large".to_owned()]), native_tools, processes: true, tier: Some(ExecutionTier::Local) }
+    Platform {
+        models: Some(vec!["large".to_owned()]),
+        native_tools,
+        processes: true,
+        rust_tools: None,
+        tier: Some(ExecutionTier::Local),
+    }
 }
 
 pub(crate) fn sound() -> Vec<(&'static str, &'static str)> {
@@ -177,7 +183,7 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             ":4: error: `${vault.X}` is no reference",
         ),
         (TOOLS, "docs:\n  command: run\n  url: https://x\n", ":2: error: tool server `docs` has more than one of"),
-        (TOOLS, "docs: {}\n", ":1: error: tool server `docs` has neither `command` nor `url` nor `http`"),
+        (TOOLS, "docs: {}\n", ":1: error: tool server `docs` has neither `command` nor `url` nor `http` nor `rust`"),
         (
             TOOLS,
             "docs: {http: {url: 'https://a.example', description: d, input_schema: {type: objekt}}}\n",

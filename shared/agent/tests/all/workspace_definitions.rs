@@ -1,7 +1,9 @@
 //! What the definitions of a workspace come to: agents and their models, actions, skills, hooks and instructions.
 
 use dormouse_agent::catalog;
-use dormouse_agent::workspace::{DefinitionKind, Platform, Severity, ToolOrigin, Workspace, load};
+use dormouse_agent::workspace::{
+    DefinitionKind, Platform, Severity, ToolOrigin, ToolSourceDefinition, Workspace, load,
+};
 use dormouse_ports::execution::ExecutionTier;
 
 use crate::workspace::{AGENT, MODELS, REVIEW, SETTINGS, TOOLS, declared, files, lines, platform, sound};
@@ -459,5 +461,48 @@ fn a_variable_that_is_written_as_in_a_shell_is_told_where_nothing_replaces_it() 
     }
     for value in ["'${env.DOCS_TOKEN}'", "'$${DOCS}'", "'5 $'", "'$1'", "'a$b'", "'US$'"] {
         assert_eq!(told(value), [] as [&str; 0], "{value}");
+    }
+}
+
+#[test]
+fn tools_in_rust_are_those_that_the_program_registers() {
+    let tools = "docs:\n  rust: stock\n  timeout: 900\n  expose: {tool_prefix: shop, include: [count]}\n";
+    let all: Vec<_> =
+        sound().into_iter().map(|(path, text)| (path, if path == TOOLS { tools } else { text })).collect();
+    let words = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    for (registered, severity, told) in [
+        (None, None, ""),
+        (Some(words(&["shop", "stock"])), None, ""),
+        (Some(words(&[])), Some(Severity::Warning), "run that of the crate which registers `stock`"),
+        (Some(words(&["shop"])), Some(Severity::Error), "no tools in Rust are registered as `stock`; there are `shop`"),
+    ] {
+        let platform = Platform { rust_tools: registered, ..platform() };
+        let workspace = load(&files(&all), &platform);
+        let found: Vec<_> = workspace.problems.iter().map(|problem| (problem.severity, problem.line)).collect();
+        let expected: Vec<_> = severity.map(|severity| (severity, Some(2))).into_iter().collect();
+        assert_eq!(found, expected, "{:?}", lines(&workspace));
+        assert!(lines(&workspace).iter().all(|line| line.contains(told)), "{:?}", lines(&workspace));
+        let entry = &catalog(&workspace, &platform).tools[0];
+        assert_eq!((entry.description.as_str(), entry.enabled), ("tools in Rust `stock`", severity.is_none()));
+        assert_eq!(entry.reasons.len(), expected.len(), "it is told once: {entry:?}");
+        assert!(entry.reasons.iter().all(|reason| reason.contains(told)), "{entry:?}");
+        assert_eq!(workspace.is_sound(), severity != Some(Severity::Error));
+        let tool = &workspace.tools["docs"];
+        assert_eq!(tool.source, ToolSourceDefinition::Rust { tools: "stock".to_owned() });
+        let prefix = tool.expose.tool_prefix.as_deref();
+        assert_eq!((tool.timeout_ms, prefix, tool.expose.include.len()), (Some(900), Some("shop"), 1));
+    }
+    let off = declared(&[(TOOLS, "docs: {rust: stock, enabled: false}\n")]);
+    assert_eq!(lines(&off), [] as [&str; 0]);
+    for (written, told) in [
+        (
+            "docs: {rust: stock, url: 'https://docs.example/mcp'}\n",
+            "has more than one of `command`, `url`, `http` and `rust`",
+        ),
+        ("docs: {rust: [stock]}\n", "`rust` of tool server `docs` must be a text"),
+    ] {
+        let found = lines(&declared(&[(TOOLS, written)]));
+        assert!(found.iter().any(|line| line.contains(told)), "{found:?}");
+        assert!(!found.iter().any(|line| line.contains("has neither")), "{found:?}");
     }
 }

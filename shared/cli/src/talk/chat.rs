@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_api::Agents;
 use dormouse_http::Authorization;
 use dormouse_local::{DevError, DevOptions, FolderError, ServedAt, left, serve};
 use dormouse_protocol::Map;
@@ -55,7 +56,7 @@ pub(crate) struct Chat {
 }
 
 /// Executes `asked`.
-pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
+pub(crate) async fn chat(asked: &Chat, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     let screen = Arc::new(Screen::default());
     let (asker, questions) = TerminalAsker::new();
     let shown = screen.clone();
@@ -66,8 +67,8 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     });
     let terminal = AtTerminal { deltas: screen.clone(), asker: Arc::new(asker), notices };
     let data = data_of(&asked.folder);
-    let found =
-        declared(&asked.folder, &data, Some(terminal)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
+    let found = declared(&asked.folder, &data, Some(terminal), agents.crate_tools()).await;
+    let found = found.map_err(|error| TalkError::Declared(Box::new(error)))?;
     let agent = asked.agent.clone().unwrap_or(found.default);
     if !found.names.contains(&agent) {
         return Err(TalkError::NoAgent { name: agent, names: found.names.join("`, `") });

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
 use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load, looks_secret};
+use dormouse_api::Agents;
 use dormouse_aws::S3Objects;
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::WorkspaceError;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
-use super::{commands, definitions, is_path, platform, tell_problems};
+use super::{commands, definitions, is_path, platform_of, tell_problems};
 use crate::target::{TargetError, access, endpoint};
 use crate::terminal::plain;
 
@@ -59,9 +60,9 @@ pub(crate) enum PublishFailure {
 }
 
 /// Executes `asked`. What is wrong with the workspace is told, and nothing is published then: the exit code is 3.
-pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailure> {
+pub(crate) async fn publish(asked: PublishArgs, agents: &Agents) -> Result<ExitCode, PublishFailure> {
     let files = definitions(&asked.folder).await?;
-    let platform = Platform { processes: false, ..platform() };
+    let platform = Platform { processes: false, ..platform_of(agents) };
     let workspace = load(&files, &platform);
     let mut objections = objections(&workspace, &files);
     objections.extend(unpublished(&workspace, &files, &asked.folder));

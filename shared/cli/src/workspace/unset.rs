@@ -41,6 +41,7 @@ fn servers(workspace: &Workspace) -> Vec<(String, &Template)> {
             ToolSourceDefinition::Stdio { environment, .. } => (None, environment),
             ToolSourceDefinition::Server { url, headers, .. } => (Some(url), headers),
             ToolSourceDefinition::Http(http) => (Some(&http.url), &http.headers),
+            ToolSourceDefinition::Rust { .. } => continue,
         };
         let templates = url.into_iter().chain(named.iter().map(|(_, template)| template));
         found.extend(templates.map(|template| (format!("tool server `{}`", tool.name), template)));

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,6 +48,26 @@ pub enum ToolSourceDefinition {
     },
     /// One tool behind an HTTP address.
     Http(Box<HttpToolDefinition>),
+    /// Functions of the crate whose program serves.
+    Rust {
+        /// The name under which that crate registers them.
+        tools: String,
+    },
+}
+
+/// Tools of an author's crate, by the names under which it registers them.
+pub type CrateTools = BTreeMap<String, Arc<dyn ToolSource>>;
+
+/// Why a program that registers the tools `known` has none called `name`, and what to do.
+pub fn no_crate_tools<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    match known.is_empty() {
+        true => format!(
+            "this program has no tools in Rust of its own: run that of the crate which registers `{name}` with \
+             `Agents::tools`"
+        ),
+        false => format!("no tools in Rust are registered as `{name}`; there are `{}`", known.join("`, `")),
+    }
 }
 
 /// A tool that is one HTTP request.

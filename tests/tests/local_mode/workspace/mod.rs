@@ -12,6 +12,7 @@ mod lists;
 mod mirror;
 mod own;
 mod queue;
+mod rust_tools;
 mod secrets;
 mod templates;
 mod world;

@@ -118,6 +118,11 @@ impl Project {
         Dormouse::start_with(self.place.path(), &[&["--workspace", &folder, "--no-tour"], arguments].concat())
     }
 
+    /// Serves it by the program at `binary`.
+    pub(crate) fn serve_by(&self, binary: &str) -> Dormouse {
+        Dormouse::start_by(binary, self.place.path(), &["--workspace", &self.folder(), "--no-tour"])
+    }
+
     /// Serves it with variables of the environment.
     pub(crate) fn serve_in(&self, environment: &[(&'static str, &'static str)]) -> Dormouse {
         Dormouse::start_in(self.place.path(), &["--workspace", &self.folder(), "--no-tour"], environment)
