@@ -54,7 +54,7 @@
 //! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`], [`Voters`] |
 //! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
-//! | describe functions to a model that a node asks, and call them | [`tools::RustTool`] |
+//! | give functions to agents that a folder declares, or to a model that a node asks | [`tools::RustTool`] |
 //! | watch runs, their models and their tools | [`observe`] |
 //! | test | [`testing::TestBed`] |
 //! | run on this machine | [`dev`], or [`cli`] with all its commands |

@@ -30,7 +30,27 @@
 //! # Ok::<(), dormouse::tools::RustToolsError>(())
 //! ```
 //!
-//! A node of your own that asks a model shows it the [list](ToolSource::list), and makes the [calls](ToolSource::call) for
+//! **Agents that a folder declares** are offered them by the name under which the program registers them: an entry of
+//! `.openharness/tools/settings.yaml` says `rust: stock`.
+//!
+//! ```
+//! use dormouse::tools::{RustTools, RustToolsError};
+//! use dormouse::{Agents, Map};
+//!
+//! fn agents() -> Result<Agents, RustToolsError> {
+//!     # let stock = dormouse::tools::RustTool::new("stock").run(async |_: Map| Ok::<_, String>(7));
+//!     Ok(Agents::new().tools("stock", RustTools::new([stock])?)) // and agents of its own, where it has any
+//! }
+//! # assert_eq!(agents()?.crate_tools().keys().collect::<Vec<_>>(), ["stock"]);
+//! # Ok::<(), RustToolsError>(())
+//! ```
+//!
+//! That holds for the commands `dev`, `chat` and `serve` of its `dormouse::cli`, and for published workspaces that its functions
+//! serve; never for agents in files of stored workspaces. All else is done for them, as for tools of servers: arguments are held
+//! against the schema, a person is asked as the policy says, a call ends at its [timeout](RustTool::timeout), one in doubt is asked
+//! about, and the run sleeps while one is pending. A function must not block its thread: its call could not be ended.
+//!
+//! **A node of your own** that asks a model shows it the [list](ToolSource::list), and makes the [calls](ToolSource::call) for
 //! which the model asks:
 //!
 //! ```
@@ -50,8 +70,7 @@
 //! [uncertain](ToolError::uncertain) error. **All else is the node's work**: asking a person before a call that is
 //! [destructive](RustTool::destructive), the [timeout](RustTool::timeout), and not making a call again that may have
 //! happened. For that a tool is *manual* until it is said to be [read-only](RustTool::read_only) or
-//! [idempotent](RustTool::idempotent) ([`ToolSpec::effect`]). Agents that a folder declares have all of this done for them, and
-//! are not offered these tools: theirs are servers of tools, HTTP requests and commands.
+//! [idempotent](RustTool::idempotent) ([`ToolSpec::effect`]).
 //!
 //! A function that begins a job and does not wait for it takes the [call](ToolCall) too ([`RustTool::reply`]), begins the
 //! job under its `idempotency_key`, hands it the address in `callback`, where the node has given it one, and answers
