@@ -107,8 +107,9 @@ impl RecordingStore {
             ClaimOutcome::Granted(record) if waits_for_its_turn(&record) => {
                 let id = record.paused.invocation_id.clone();
                 let begun = self.begin_in_turn(record, request).await;
-                // Whoever is called next would wait until the time of a claim is over that nobody knows of.
-                if begun.is_err()
+                // Whoever is called next would wait until the time of a claim is over that nobody knows of. Where no attempt can
+                // begin it, this one counts as one that came to no end: after some of them it is put aside.
+                if let Err(StoreError::Unavailable(_)) = &begun
                     && let Err(error) = self.give_back(&id, request).await
                 {
                     tracing::warn!(%error, invocation_id = %id, "a claim was not given back; it ends with its time");

@@ -12,7 +12,8 @@ use dormouse_harness::Transmission;
 use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, Response};
 use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
 use dormouse_ports::{
-    Clock, Commit, CommitError, Commits, SessionExpectation, SessionId, SessionWrite, Sessions, StoreError,
+    Clock, Commit, CommitError, Commits, InvocationId, InvocationStatus, Invocations, SessionExpectation, SessionId,
+    SessionWrite, Sessions, StoreError,
 };
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -560,6 +561,28 @@ async fn a_queued_task_whose_begin_fails_is_free_for_the_next_worker_at_once() {
     world.gate.open();
     world.harness.take_up(&second, None).await;
     assert_eq!(world.get(&paths[1]).await["status"], "COMPLETED", "no time has passed");
+}
+
+#[tokio::test]
+async fn a_queued_task_that_no_attempt_can_begin_stays_claimed_so_that_the_attempt_counts() {
+    let model = ScriptedModel::new(|_| Ok(answers("I see")));
+    let (world, session) = world(&[helper(&model)]).await;
+    let paths = queued(&world, &session, &["first", "second"]).await;
+    world.post(&format!("{}/cancel", paths[0]), json!({})).await;
+    let second = InvocationId::from(paths[1].rsplit('/').next().expect("an id"));
+    world.gate.hold(|commit| {
+        async move {
+            match commit.id.contains("-begun-") {
+                true => Err(CommitError::Store(StoreError::Corrupt("a session".to_owned()))),
+                false => Ok(()),
+            }
+        }
+        .boxed()
+    });
+    world.harness.take_up(&second, None).await;
+    let memory = world.memory.as_ref().expect("a store in memory");
+    let record = memory.load_invocation(&second).await.expect("an answer").expect("a record");
+    assert!(matches!(record.status, InvocationStatus::Resuming(_)), "{:?}", record.status);
 }
 
 #[tokio::test]
