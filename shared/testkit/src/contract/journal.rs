@@ -533,6 +533,8 @@ pub(super) async fn large_entries_are_read_a_few_at_once_and_all_of_them_in_the_
         }
     }
     assert_eq!(seen, (1..=8).collect::<Vec<u64>>());
+    let page = store.feed(&whole("feed")).await.expect("an answer");
+    assert!(page.more && (1..=4).contains(&page.appends.len()), "{}", page.appends.len());
     let rows = paged(&store, whole("feed")).await;
     assert_eq!(rows.iter().map(|row| row.first).collect::<Vec<_>>(), seen);
     let few = store.stretch("s", 2, 2).await.expect("an answer");

@@ -153,7 +153,7 @@ impl JournalTables {
         let mut entries = self.entries(stream, after, limit);
         let mut bytes = 0;
         let fits = |one: &&StreamEntry| {
-            bytes += serde_json::to_string(&one.entry).map_or(0, |text| text.len());
+            bytes += length_of(&one.entry);
             bytes <= limits::PAGE
         };
         let count = entries.iter().take_while(fits).count().max(1);
@@ -174,9 +174,11 @@ impl JournalTables {
         };
         let rows = self.feeds.range((start, Unbounded)).take_while(|((of, _), _)| of == feed);
         let mut page = FeedPage::default();
+        let mut bytes = 0;
         for (looked_at, ((_, order), (label, row))) in rows.enumerate() {
             page.is_fresh = row.at > *until;
-            page.more = !page.is_fresh && (page.appends.len() == *limit || looked_at == FED_ROWS.max(*limit));
+            let is_full = page.appends.len() == *limit || bytes > limits::PAGE;
+            page.more = !page.is_fresh && (is_full || looked_at == FED_ROWS.max(*limit));
             if page.is_fresh || page.more {
                 break;
             }
@@ -185,11 +187,17 @@ impl JournalTables {
             if labels.as_ref().is_none_or(is_wanted) {
                 let count = usize::try_from(row.count).unwrap_or(usize::MAX);
                 let entries = self.entries(&row.stream, row.first - 1, count);
+                bytes += entries.iter().map(|one| length_of(&one.entry)).sum::<usize>();
                 page.appends.push(FedAppend { row: row.clone(), entries });
             }
         }
         page
     }
+}
+
+/// Number of bytes of `entry` as JSON.
+fn length_of(entry: &Map) -> usize {
+    serde_json::to_string(entry).map_or(0, |text| text.len())
 }
 
 fn key_of(place: &Listed) -> (String, String) {
