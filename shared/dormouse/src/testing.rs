@@ -157,7 +157,8 @@ impl Status {
 
 impl TestBed {
     /// A world in which `agents` run. It is 2027-01-15T08:00:00Z. A node that sleeps on its [clock](Outside::clock) does not
-    /// take the test's time: the clock is moved by that.
+    /// take the test's time: the clock is moved by that. A limit of time that it takes from there holds for what can go on at once,
+    /// and is over for what waits for a file, another thread or the network.
     ///
     /// # Panics
     /// If an agent has a mistake, which the message names.

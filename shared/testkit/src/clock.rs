@@ -86,7 +86,11 @@ impl Clock for ManualClock {
     }
 }
 
-/// The time of a [`ManualClock`] for code that a test waits for, so that nobody can move it meanwhile: a sleep moves it.
+/// The number of times that a sleep on a [`MovingClock`] lets others go first.
+const YIELDS: usize = 32;
+
+/// The time of a [`ManualClock`] for code that a test waits for, so that nobody can move it meanwhile: a sleep moves it, behind
+/// what can go on at once. Of several sleeps side by side each moves it to its own end.
 #[derive(Clone, Debug)]
 pub struct MovingClock(Arc<ManualClock>);
 
@@ -108,13 +112,19 @@ impl Clock for MovingClock {
     }
 
     async fn sleep(&self, duration: Duration) {
-        self.0.advance(duration);
+        let end = self.0.monotonic() + duration;
+        // A limit of time for work that does not stand still is not over.
+        for _ in 0..YIELDS {
+            tokio::task::yield_now().await;
+        }
+        self.0.advance(end.saturating_sub(self.0.monotonic()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use futures::future::{self, Either};
 
     use super::*;
 
@@ -142,5 +152,21 @@ mod tests {
         moving.sleep(Duration::from_secs(10)).await;
         nap.await;
         assert_eq!((moving.now(), moving.monotonic()), (clock.now(), Duration::from_secs(10)));
+    }
+
+    #[tokio::test]
+    async fn work_beside_a_sleep_on_a_moving_clock_goes_first_and_sleeps_side_by_side_are_no_longer_than_one() {
+        let clock = Arc::new(ManualClock::default());
+        let moving = MovingClock::new(clock.clone());
+        let (done, work) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            let _ = done.send(());
+        });
+        let first = future::select(work, moving.sleep(Duration::from_secs(60))).await;
+        assert!(matches!(first, Either::Left(_)), "the limit of time is not over");
+        assert_eq!(clock.monotonic(), Duration::ZERO);
+        future::join(moving.sleep(Duration::from_secs(5)), moving.sleep(Duration::from_secs(3))).await;
+        assert_eq!(clock.monotonic(), Duration::from_secs(5));
     }
 }
