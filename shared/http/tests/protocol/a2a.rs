@@ -302,12 +302,14 @@ async fn what_is_wrong_with_notifications_is_told_before_a_message_does_anything
         let answer = asked(&world, "message/send", with(config.clone(), context())).await;
         assert_eq!(answer["error"]["code"], -32602, "{config}: {answer}");
     }
-    let reader = Grant { scopes: [Scope::TasksRead, Scope::TasksWrite, Scope::EventsRead].into(), ..grant("ada") };
     let params = with(json!({ "url": "https://a.example.com" }), context());
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params }).to_string();
-    let (_, refused) = json_of(&world.server.http(world.request_by(reader, ("POST", "/a2a", &body))).await);
-    assert_eq!(refused["error"]["code"], -32010, "{refused}");
-    assert_eq!(refused["error"]["data"]["details"]["scope"], "sessions:write");
+    for (has, lacks) in [(Scope::TasksRead, "sessions:write"), (Scope::SessionsWrite, "tasks:read")] {
+        let holder = Grant { scopes: [has, Scope::TasksWrite, Scope::EventsRead].into(), ..grant("ada") };
+        let (_, refused) = json_of(&world.server.http(world.request_by(holder, ("POST", "/a2a", &body))).await);
+        assert_eq!(refused["error"]["code"], -32010, "{refused}");
+        assert_eq!(refused["error"]["data"]["details"]["scope"], lacks);
+    }
     let calls = world.desk.calls.lock().unwrap();
     assert!(calls.is_empty(), "{calls:?}");
 }

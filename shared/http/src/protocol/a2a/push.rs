@@ -42,7 +42,10 @@ impl Protocol {
     pub(super) fn push_of(&self, caller: &Caller, config: Option<Value>) -> Result<Option<PushConfig>, RpcError> {
         let Some(config) = config.filter(|given| !given.is_null()) else { return Ok(None) };
         let config = read::<PushConfig>(config)?.without_credentials()?;
-        check_scope(&caller.actor, Operation::CreateSessionWebhook)
+        // What is sent is the status of the task.
+        [Operation::CreateSessionWebhook, Operation::GetTask]
+            .into_iter()
+            .try_for_each(|operation| check_scope(&caller.actor, operation))
             .and_then(|()| self.streaming.operations.check_webhook(config.webhook(None)))
             .map_err(|error| refused(&error))?;
         Ok(Some(config))
