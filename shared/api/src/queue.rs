@@ -109,9 +109,8 @@ impl RecordingStore {
                 let begun = self.begin_in_turn(record, request).await;
                 // Whoever is called next would wait until the time of a claim is over that nobody knows of. Where no attempt can
                 // begin it, this one counts as one that came to no end: after some of them it is put aside.
-                if let Err(StoreError::Unavailable(_)) = &begun
-                    && let Err(error) = self.give_back(&id, request).await
-                {
+                let may_begin = matches!(begun, Err(StoreError::Unavailable(_)));
+                if may_begin && let Err(error) = self.give_back(&id, request).await {
                     tracing::warn!(%error, invocation_id = %id, "a claim was not given back; it ends with its time");
                 }
                 begun
