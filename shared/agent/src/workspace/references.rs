@@ -132,7 +132,8 @@ fn channels(workspace: &mut Workspace, agent: &AgentDefinition) {
     let count = agent.policy.approval.or(&workspace.settings.approval).notify.len();
     if count > MOST_CHANNELS_OF_BOTH {
         let message = format!(
-            "`notify` names {count} channels, those of the settings among them, and a question is told over              {MOST_CHANNELS_OF_BOTH} at most: leave some out"
+            "`notify` names {count} channels, those of the settings among them, and a question is told over \
+             {MOST_CHANNELS_OF_BOTH} at most: leave some out"
         );
         let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
         workspace.disable(&agent.file, agent.policy.approval.line, name, message);

@@ -93,7 +93,9 @@ fn channels_of_an_agent_and_of_the_settings_are_no_more_than_a_question_has_step
         found.into_iter().filter(|line| line.contains("`notify`")).collect::<Vec<_>>()
     };
     assert_eq!(told(2..8), [] as [&str; 0], "the same ones are told once");
-    let error = format!("{AGENT}:5: error: `notify` names 9 channels, those of the settings among them");
+    let error = format!(
+        "{AGENT}:5: error: `notify` names 9 channels, those of the settings among them, and a question is told over 8 at most"
+    );
     assert!(told(6..9).iter().any(|line| line.starts_with(&error)), "{:?}", told(6..9));
 }
 
