@@ -189,8 +189,7 @@ fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_n
 
 #[test]
 fn whoever_looks_at_a_run_of_whose_job_nobody_tells_sees_why() {
-    let (looks, canceled) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let provider = Arc::new(Confused { failures: 1000, status: Some(401), looks, canceled });
+    let provider = Arc::new(Confused { failures: 1000, status: Some(401), ..Confused::default() });
     let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
     let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
         parts.model.background = Some(provider.clone());
