@@ -142,7 +142,7 @@ fn is_path(word: &str) -> bool {
     word.contains('/') && !word.starts_with(['/', '~', '"', '\'']) && !word.contains(['=', '$'])
 }
 
-/// The commands of hooks, actions and servers of tools: the file of each, the folder in which it is run, and its line.
+/// The commands of hooks and actions: the file of each, the folder in which it is run, and its line.
 fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     let hooks = workspace.hooks.values().filter_map(|hook| match &hook.handler {
         HookHandlerDefinition::Command { command, .. } => Some((hook.file.as_str(), "", command.as_str())),
@@ -153,11 +153,15 @@ fn commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
     let actions = workspace.actions.values();
     let actions =
         actions.map(|action| (action.file.as_str(), action.entry.folder.as_str(), action.entry.command.as_str()));
-    let servers = workspace.tools.values().filter(|tool| tool.enabled).filter_map(|tool| match &tool.source {
+    hooks.chain(actions)
+}
+
+/// The same of servers of tools.
+fn server_commands(workspace: &Workspace) -> impl Iterator<Item = (&str, &str, &str)> {
+    workspace.tools.values().filter(|tool| tool.enabled).filter_map(|tool| match &tool.source {
         ToolSourceDefinition::Stdio { command, .. } => Some((TOOLS, "", command.as_str())),
         ToolSourceDefinition::Server { .. } | ToolSourceDefinition::Http(_) | ToolSourceDefinition::Rust { .. } => None,
-    });
-    hooks.chain(actions).chain(servers)
+    })
 }
 
 /// The line of `file` on which `written` stands, as far as it stands in one: that of the field `key`, or else below it.
@@ -203,7 +207,7 @@ fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
         let line = line_of(&folder.join(file), key, written);
         Some(Problem { file: file.to_owned(), line, severity: Severity::Error, message, disables: None })
     };
-    commands(workspace).filter_map(complaint).collect()
+    commands(workspace).chain(server_commands(workspace)).filter_map(complaint).collect()
 }
 
 /// The files of `folder`, each agent of the platform with a name that it does not have, and the models of the platform.

@@ -303,6 +303,8 @@ mod tests {
             (pay, action("command: sh ../pay/./pay.sh"), None),
             (pay, action("command: ./pay.sh, cwd: tools"), Some(".openharness/actions/pay/pay.sh")),
             (pay, action("command: ../../../pay.sh"), Some(".openharness/actions/pay/pay.sh")),
+            // No place helps a process, which is refused whatever it runs.
+            (".openharness/tools/settings.yaml", "pager: {command: ./pager.py}\n".to_owned(), None),
         ] {
             let scripts = [(".openharness/hooks/guard.sh", ""), (".openharness/actions/pay/pay.sh", "")];
             let mut list = vec![(path, text.as_str())];
