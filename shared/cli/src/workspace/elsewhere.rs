@@ -90,7 +90,7 @@ fn beside(folder: &Path) -> Vec<(String, &'static str)> {
     look(SKILLS, &["/SKILL.md"], ".openharness/skills", &|text: &str| text.starts_with("---"));
     look("actions", &["/ACTION.yaml"], ".openharness/actions", &|text: &str| has(text, &["entry:", "command:"]));
     look("tools", &["settings.yaml"], ".openharness/tools", &|text: &str| {
-        ["command:", "url:", "http:"].iter().any(|word| text.contains(*word))
+        ["command:", "url:", "http:", "rust:"].iter().any(|word| text.contains(*word))
     });
     let settings = text_of(&folder.join("settings.yaml"));
     if has(&settings, &["default_agent:"]) || has(&settings, &["policy:", "approval"]) {
@@ -155,7 +155,6 @@ mod tests {
         write("models/models.yaml", "main: {provider: openai, name: x}\n");
         write("skills/terms/SKILL.md", "---\ndescription: Terms\n---\nRead them.\n");
         write("actions/pay/ACTION.yaml", "name: pay\nentry: {command: ./pay.sh}\n");
-        write("tools/settings.yaml", "pager: {command: python3 pager.py}\n");
         write("settings.yaml", "policy: {approval: manual}\n");
         let expected = [
             ("agents/triage.md", "/agents"),
@@ -168,7 +167,10 @@ mod tests {
         let expected = expected.map(|(path, inside)| {
             format!("{path}: warning: the file is not read: it belongs in `.openharness{inside}`")
         });
-        assert_eq!(told(place.path()), expected);
+        for tools in ["pager: {command: python3 pager.py}\n", "shop: {rust: stock}\n"] {
+            write("tools/settings.yaml", tools);
+            assert_eq!(told(place.path()), expected, "{tools}");
+        }
         let mut named = Workspace::default();
         named.settings.skill_dirs.push("skills".to_owned());
         look_for(&mut named, place.path());
