@@ -38,7 +38,7 @@ use dormouse_protocol::operation::Paging;
 use dormouse_protocol::request::{
     IDEMPOTENCY_HEADER, IdempotencyKey, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER, one_of,
 };
-use dormouse_protocol::{Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
+use dormouse_protocol::{ErrorCode, Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
 use futures::stream::{BoxStream, iter};
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
@@ -63,6 +63,9 @@ const BEARER: &str = "bearer.";
 
 /// The parameter that names the event behind which a stream is followed.
 const AFTER: &str = "after_event_id";
+
+/// Where the events of all sessions are listed.
+const EVENTS: &str = "/v1/events";
 
 /// An open connection: who opened it, where, and what follows.
 pub struct Socket {
@@ -222,6 +225,9 @@ impl Socket {
         if after.is_empty() || !is_plain {
             return SocketReply::Frame(refused(id, ProtocolError::cursor_expired(AFTER)));
         }
+        if let Some(refusal) = self.not_in_all(after).await {
+            return SocketReply::Frame(told(id, refusal));
+        }
         let query = behind(&self.query, after);
         match self.follow(&query).await {
             Ok((_, items)) => {
@@ -239,6 +245,18 @@ impl Socket {
             }
             Err(response) => SocketReply::Frame(told(id, response)),
         }
+    }
+
+    /// The refusal of a stream of all sessions to go on behind the event `after`, which is none of theirs: it looks for that
+    /// only when it is read, and the stream before has ended then.
+    async fn not_in_all(&self, after: &str) -> Option<Response> {
+        if self.task_id.is_some() || self.session_id.is_some() {
+            return None;
+        }
+        let (path, query) = (EVENTS.to_owned(), behind("limit=1", after));
+        let asked = Request { path, query, findings: Findings::default(), ..self.opened.clone() };
+        let response = self.server.http(asked).await;
+        (response.status == ErrorCode::CursorExpired.status()).then_some(response)
     }
 
     /// The request that a command makes; `None` for a type that is not known.

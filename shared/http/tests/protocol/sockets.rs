@@ -52,6 +52,20 @@ async fn events_come_as_frames_and_go_on_behind_any_of_them() {
     assert_eq!(said(&mut socket, r#"{"type": "ping", "id": 8}"#).await["type"], "pong", "the socket goes on");
 }
 
+/// The stream of all sessions looks for the event only when it is read.
+#[tokio::test]
+async fn one_that_follows_all_sessions_goes_on_where_it_cannot_resume() {
+    let world = world();
+    world.append(TASK, EventKind::AgentMessage);
+    let (mut socket, _frames) = opened(&world, "/v1/events/stream").await;
+    let resume =
+        |position| json!({"type": "resume", "id": 7, "after_event_id": EventId::at(SESSION, position)}).to_string();
+    let refused = said(&mut socket, &resume(9)).await;
+    let told = (&refused["type"], &refused["id"], &refused["status"], &refused["error"]["code"]);
+    assert_eq!(told, (&json!("error"), &json!(7), &json!(410), &json!("cursor_expired")), "{refused}");
+    let SocketReply::Resumed(_) = socket.take(&resume(1)).await else { panic!("it resumes behind one that is there") };
+}
+
 #[tokio::test]
 async fn commands_are_requests_of_who_opened_the_socket() {
     let world = world();

@@ -18,7 +18,7 @@ use dormouse_ports::{
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::event::EventPlace;
-use dormouse_protocol::id::{Identifier, SessionId, TaskId};
+use dormouse_protocol::id::{EventId, Identifier, SessionId, TaskId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
 use dormouse_protocol::resource::CreateWebhookRequest;
@@ -168,6 +168,15 @@ impl Operations for Desk {
                 let next = page.get(limit - 1).filter(|_| page.len() > limit).map(id).or(upto);
                 page.truncate(limit);
                 Ok(CallAnswer::Json(200, json!(List::page(page, next))))
+            }
+            Operation::ListEvents => {
+                let RangeQuery { after, .. } = RangeQuery::read(&call.query)?;
+                let place = |id: &EventId| id.place().and_then(|(_, position)| (position as usize).checked_sub(1));
+                let is_there = |id: &EventId| place(id).is_some_and(|at| self.shelf.event(at, SESSION).is_some());
+                match after.as_ref().is_none_or(is_there) {
+                    true => Ok(CallAnswer::Json(200, json!(List::page(Vec::<Event>::new(), None)))),
+                    false => Err(ProtocolError::cursor_expired("after_event_id")),
+                }
             }
             Operation::AppendTaskMessage if task == LISTENS => Ok(CallAnswer::Json(202, json!({"id": "message_1"}))),
             Operation::ListArtifacts => {
