@@ -131,7 +131,11 @@ async fn one(client: &Client, task: &str, asked: &ReplayArgs) -> Result<bool, Re
     }
     let original: Value = client.read(&format!("/v1/tasks/{}", encode(task))).await?;
     let replay: Value = client.write(&format!("/v1/tasks/{}/replay", encode(task)), &request).await?;
-    let verdict = ReplayVerdict::of(&original, &replay);
+    let mut verdict = ReplayVerdict::of(&original, &replay);
+    // On what was recorded alone the server finds every difference. What was replaced may lead to the same status only.
+    if !asked.replace.is_empty() && verdict.is_equal() {
+        verdict.compare(&came_to(client, &original).await?, &came_to(client, &replay).await?);
+    }
     let mut out = io::stdout().lock();
     if asked.json {
         writeln!(out, "{}", terminal::json(&replay, false))?;
@@ -260,6 +264,14 @@ impl ReplayVerdict {
         }
     }
 
+    /// Notes what the two runs came to.
+    fn compare(&mut self, before: &Value, now: &Value) {
+        if before != now {
+            self.what = What::Differs;
+            self.message = "its outcome is another".to_owned();
+        }
+    }
+
     fn is_equal(&self) -> bool {
         self.what == What::Equal
     }
@@ -288,6 +300,24 @@ impl ReplayVerdict {
             "message": self.message,
         })
     }
+}
+
+/// What `task` came to.
+async fn came_to(client: &Client, task: &Value) -> Result<Value, ReplayError> {
+    let Some(id) = task["outcome_id"].as_str() else { return Ok(Value::Null) };
+    let outcome: Value = client.read(&format!("/v1/outcomes/{}", encode(id))).await?;
+    Ok(end_in(&outcome))
+}
+
+/// What stands in `outcome` that another run on the same material would come to as well. The words of a failure may tell more than
+/// that: its code counts.
+fn end_in(outcome: &Value) -> Value {
+    let all = |name: &str| outcome[name].as_array().cloned().unwrap_or_default();
+    let said: Vec<Value> = all("messages").iter().map(|one| json!([one["role"], one["parts"]])).collect();
+    let made: Vec<Value> = all("artifacts").iter().map(|one| one["sha256"].clone()).collect();
+    let failure = &outcome["failure"]["code"];
+    let summary = if failure.is_null() { &outcome["summary"] } else { &Value::Null };
+    json!({ "failure": failure, "summary": summary, "said": said, "made": made })
 }
 
 /// What the nodes of a task recorded, without what passes.
@@ -378,6 +408,27 @@ mod tests {
         let shown = String::from_utf8(out).expect("text");
         assert!(!shown.contains(|c: char| c != '\n' && c.is_control()), "{shown:?}");
         assert_eq!(shown.lines().count(), 4, "{shown}");
+    }
+
+    #[test]
+    fn a_run_that_is_told_something_else_ends_differently_where_its_outcome_is_another() {
+        let done = |id: &str, text: &str| {
+            let message = json!({ "id": id, "role": "assistant", "parts": [{ "type": "text", "text": text }] });
+            json!({ "id": id, "summary": text, "messages": [message], "artifacts": [], "failure": null })
+        };
+        let made = |id: &str, hash: &str| json!({ "summary": "done", "artifacts": [{ "id": id, "sha256": hash }] });
+        let failed = |code: &str, words: &str| json!({ "summary": words, "failure": { "code": code } });
+        let is_equal = |before: &Value, now: &Value| {
+            let task = json!({ "id": "task_1", "status": "COMPLETED" });
+            let mut verdict = ReplayVerdict::of(&task, &task);
+            verdict.compare(&end_in(before), &end_in(now));
+            verdict.is_equal()
+        };
+        assert!(is_equal(&done("1", "yes"), &done("2", "yes")), "ids are others each time");
+        assert!(!is_equal(&done("1", "yes"), &done("2", "no")));
+        assert!(is_equal(&made("1", "ab"), &made("2", "ab")) && !is_equal(&made("1", "ab"), &made("2", "cd")));
+        assert!(is_equal(&failed("x", "at 1"), &failed("x", "at 2")));
+        assert!(!is_equal(&failed("x", "at 1"), &failed("y", "at 1")));
     }
 
     #[test]
