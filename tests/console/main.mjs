@@ -274,6 +274,13 @@ await check("receipts are verified in the browser, and one that was changed on t
   holds(asked.includes("/v1/keys") && !asked.some((path) => path.endsWith("/verify")), `the server is not asked whether it is right: ${asked}`);
   await page.locator("section[aria-label=Receipts]").scrollIntoViewIfNeeded();
   await picture(page, "receipts-wide-light");
+  await page.route("**/v1/keys", async (route) => {
+    const response = await route.fetch();
+    const keys = await response.json();
+    await route.fulfill({ response, json: { ...keys, data: keys.data.map((key) => ({ ...key, revoked_at: "2001-01-01T00:00:00Z" })) } });
+  });
+  await cards.first().getByRole("button", { name: "Verify" }).click();
+  await page.sees(/Not valid: .* was revoked/);
   const forged = await tab({ server: shipped });
   await forged.route("**/v1/tasks/*/receipts*", async (route) => {
     const response = await route.fetch();

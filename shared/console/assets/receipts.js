@@ -47,9 +47,8 @@ export async function verify(body, keys) {
   return { valid: true };
 }
 
-let known;
-/** The public keys of this server. */
-const published = () => known ??= send("GET", "/v1/keys").then((found) => found.data).catch((error) => { known = null; throw error; });
+/** The public keys of this server, as they are now: one that signs since this page was opened is among them, and whether one was revoked since. */
+const published = async () => (await send("GET", "/v1/keys")).data;
 
 /** What the receipt of `resource` is worth: found out here, and by the server where this browser knows no Ed25519. */
 export async function judged(client, resource) {
