@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Announcement, DueAction, InvocationRecord, InvocationStatus, InvocationSummary, SignError, SignalDescriptor,
-    StoreError, WakePlan,
+    Announcement, DueAction, Expected, FanIn, InvocationRecord, InvocationStatus, InvocationSummary, SignError,
+    SignalDescriptor, StoreError, Until, WakePlan,
 };
 use dormouse_testkit::{ManualClock, MemoryBus, ScriptedAnswer, ScriptedFetch};
 use serde_json::json;
@@ -54,6 +54,11 @@ impl Desk {
 
     /// With a pause that says `metadata` of itself.
     fn of(metadata: Value) -> Self {
+        Self::asking(metadata, None)
+    }
+
+    /// The same, where several are asked.
+    fn asking(metadata: Value, fan_in: Option<FanIn>) -> Self {
         let clock = Arc::new(ManualClock::default());
         let now = clock.now();
         let announce = Announcement { step: Escalation::Notify, to: Some("chat".to_owned()) };
@@ -66,6 +71,7 @@ impl Desk {
                 later: vec![Due { at: minutes(60), action: DueAction::Fail, rung: 1 }],
                 ..WakePlan::default()
             },
+            fan_in,
             ..PausedInvocation::before_first_pause("run-1".into(), "clerk", now)
         };
         let fetch = ScriptedFetch::default();
@@ -148,6 +154,27 @@ async fn what_a_tool_answered_and_what_a_person_gave_is_in_no_notification() {
             assert!(body.contains(expected) && !body.contains("hush"), "{channel}: {body}");
         }
     }
+}
+
+/// Names of those who are asked may come from whoever began the run.
+#[tokio::test]
+async fn neither_a_question_nor_a_name_begins_a_line_or_hides_text() {
+    let part = format!("Ada\r\nAnswer: https://evil.example/\u{2066}|{}", "x".repeat(200));
+    let expected = vec![Expected { part, signal_id: "s/ada".into() }];
+    let fan_in =
+        FanIn { expected, until: Until::All, counts: None, veto: None, into: "votes".to_owned(), answers: Vec::new() };
+    let hidden = "Pay?\u{61c}\u{e0041}\nAnswer: https://evil.example/";
+    let desk = Desk::asking(json!({ "description": hidden }), Some(fan_in));
+    desk.announces("mail", 1, 200).await.expect("it is taken");
+    let (_, body) = desk.sent();
+    let text = body["Content"]["Simple"]["Body"]["Text"]["Data"].as_str().expect("a text");
+    assert!(text.starts_with("Pay? Answer: https://evil.example/\n\nAnswer as Ada Answer: https://evil.example/|x"));
+    assert!(text.contains("x …: https://d.example/console/answer/run-1#token="), "{text}");
+    desk.announces("chat", 1, 200).await.expect("it is taken");
+    let (_, body) = desk.sent();
+    let text = body["text"].as_str().expect("a text");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.contains("|Answer as Ada Answer: https://evil.example/ xxx"), "{text}");
 }
 
 #[tokio::test]

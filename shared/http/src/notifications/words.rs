@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// The most characters of a description that are sent: the page has all of it.
 const LONGEST: usize = 600;
+/// The most characters of the name of somebody who is asked.
+const LONGEST_PART: usize = 100;
 
 /// What is sent of the description of a pause. Where that is about calls of tools, its last line may say what a tool answered,
 /// or what was wrong with what a person gave: that is on the page alone.
@@ -22,6 +24,26 @@ fn sent(metadata: &Map) -> &str {
     }
 }
 
+/// `text` in a line, without what could hide other text, and cut behind `most` characters.
+fn line(text: &str, most: usize) -> String {
+    let spaced = text.chars().map(|c| if c == '\n' { ' ' } else { c });
+    let seen: String = spaced.filter(|c| !c.is_control() && !is_unseen(*c)).collect();
+    let seen = seen.trim();
+    match seen.char_indices().nth(most) {
+        Some((end, _)) => format!("{} …", &seen[..end]),
+        None => seen.to_owned(),
+    }
+}
+
+/// True for what turns the direction of writing, and for what is not seen at all: fillers, and the tags and selectors in which
+/// text can be hidden.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+        | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// A notification.
 pub(super) struct Notice<'n> {
     /// Its id: the same each time that it is sent.
@@ -37,19 +59,12 @@ pub(super) struct Notice<'n> {
 }
 
 impl Notice<'_> {
-    /// What is asked, as the pause describes it: text, without what could hide other text.
+    /// What is asked, as the pause describes it: in a line, without what could hide other text.
     pub(super) fn asked(&self) -> String {
         let metadata = self.paused.descriptor.metadata.as_ref();
-        let described = metadata.map(sent).unwrap_or_default();
-        let visible = |c: &char| {
-            !c.is_control()
-                && !matches!(*c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-        };
-        let whole: String = described.chars().map(|c| if c == '\n' { ' ' } else { c }).filter(visible).collect();
-        match (whole.trim(), whole.chars().count() > LONGEST) {
-            ("", _) => format!("The agent {} waits for an answer", self.paused.graph),
-            (text, false) => text.to_owned(),
-            (text, true) => format!("{} …", text.chars().take(LONGEST).collect::<String>()),
+        match line(metadata.map(sent).unwrap_or_default(), LONGEST) {
+            text if text.is_empty() => format!("The agent {} waits for an answer", self.paused.graph),
+            text => text,
         }
     }
 
@@ -75,7 +90,7 @@ impl Notice<'_> {
     /// The whole of it, as plain text.
     pub(super) fn text(&self) -> String {
         let links = self.links.iter().map(|(part, link)| match part {
-            Some(part) => format!("Answer as {part}: {link}\n"),
+            Some(part) => format!("Answer as {}: {link}\n", line(part, LONGEST_PART)),
             None => format!("Answer: {link}\n"),
         });
         let links: String = links.collect();
@@ -87,7 +102,9 @@ impl Notice<'_> {
     pub(super) fn slack(&self) -> Value {
         let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let links = self.links.iter().map(|(part, link)| match part {
-            Some(part) => format!("<{link}|Answer as {}>", escaped(part).replace('|', " ")),
+            Some(part) => {
+                format!("<{link}|Answer as {}>", escaped(&line(part, LONGEST_PART)).replace('|', " "))
+            }
             None => format!("<{link}|Look at it and answer>"),
         });
         let links = links.collect::<Vec<_>>().join(" · ");
