@@ -150,9 +150,20 @@ pub(crate) struct ReceiptNotes {
     /// Answers to its questions for a permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<ApprovalNote>,
+    /// Number of further answers, which the receipt of its end does not list.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) more_approvals: u64,
 }
 
 impl ReceiptNotes {
+    /// Notes an answer to a question for a permission: the first ones are listed, all are counted.
+    fn note_approval(&mut self, note: ApprovalNote) {
+        match self.approvals.len() < tally::MOST_LISTED {
+            true => self.approvals.push(note),
+            false => self.more_approvals += 1,
+        }
+    }
+
     /// True if nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -191,4 +202,25 @@ pub(crate) enum ApprovalDecision {
     Denied,
     /// No person answered in time.
     Timeout,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_beyond_the_first_hundred_are_counted() {
+        let mut notes = ReceiptNotes::default();
+        for at in 0..103 {
+            notes.note_approval(ApprovalNote {
+                at,
+                actor: "ada".to_owned(),
+                action: "pay".to_owned(),
+                decision: ApprovalDecision::Approved,
+                decided: Timestamp::UNIX_EPOCH,
+                evidence: String::new(),
+            });
+        }
+        assert_eq!((notes.approvals.len(), notes.approvals[99].at, notes.more_approvals), (100, 99, 3));
+    }
 }

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::body::{Contents, approval_id, body};
 use super::issue::issue;
-use super::tally::MOST_LISTED;
 use super::{ApprovalDecision, ApprovalNote, TaskTally};
 use crate::answers::{request_of, status_of};
 use crate::change::SessionChange;
@@ -78,9 +77,8 @@ pub(crate) fn note_approval(
             metadata: Map::new(),
         })
     })?;
-    let approvals = &mut task.kept.own.receipts.approvals;
-    if issued.is_some() && approvals.len() < MOST_LISTED {
-        approvals.push(note);
+    if issued.is_some() {
+        task.kept.own.receipts.note_approval(note);
     }
     Ok(issued.is_some())
 }

@@ -51,8 +51,11 @@ pub(crate) fn end_receipt(
         if let Some(reason) = &ended.tally.reason {
             metadata.insert("end".to_owned(), reason.as_str().into());
         }
-        if !ended.tally.left_out.is_empty() {
-            metadata.insert("not_listed".to_owned(), json!(ended.tally.left_out));
+        let more_approvals = Some(task.own.receipts.more_approvals).filter(|count| *count > 0);
+        let mut not_listed = ended.tally.left_out.clone();
+        not_listed.extend(more_approvals.map(|count| ("approvals", count)));
+        if !not_listed.is_empty() {
+            metadata.insert("not_listed".to_owned(), json!(not_listed));
         }
         if let Some(replay) = &task.own.replay {
             let source = json!({

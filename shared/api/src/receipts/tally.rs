@@ -37,7 +37,7 @@ pub(crate) struct TaskTally {
     pub(crate) files: Vec<WrittenFile>,
     /// Agents that were asked, the first ones.
     pub(crate) handoffs: Vec<Handoff>,
-    /// Number of side effects of each kind that are not listed.
+    /// Number of side effects, and of answers of models, that are not listed.
     pub(crate) left_out: BTreeMap<&'static str, u64>,
     /// Reason that an agent gives for its end.
     pub(crate) reason: Option<String>,
@@ -147,11 +147,16 @@ impl TaskTally {
     fn add_model(&mut self, payload: &Map) {
         self.add_asked(payload);
         // What hooks ask of models is no step.
-        if self.answers.len() < MOST_LISTED && !payload.contains_key("hook") {
+        if payload.contains_key("hook") {
+            return;
+        }
+        if self.answers.len() < MOST_LISTED {
             let step = payload.get("step").and_then(Value::as_u64).unwrap_or_default();
             let request = digest(payload, "request_digest");
             let response = digest(payload, "response_digest");
             self.answers.push(ModelAnswer { step, request, response });
+        } else {
+            self.leave_out("materials");
         }
     }
 
@@ -323,5 +328,21 @@ mod tests {
             tally.models.iter().map(|used| (used.model.as_str(), used.input_tokens, used.cost)).collect();
         assert_eq!(used, [("large", 20, 1.0), ("small", 10, 0.5), ("other", 30, 1.5)]);
         assert_eq!(tally.answers.len(), 2, "a summary is no step, and no answer that was thrown away is");
+    }
+
+    #[test]
+    fn answers_of_models_beyond_the_first_hundred_are_counted() {
+        let chat = |more: Value| {
+            let mut payload = json!({ "gen_ai.operation.name": "chat" });
+            more.as_object().cloned().unwrap_or_default().into_iter().for_each(|(name, value)| payload[name] = value);
+            payload.as_object().cloned().unwrap_or_default()
+        };
+        let mut tally = TaskTally::default();
+        for step in 1..=102 {
+            tally.add("span.completed", &chat(json!({ "step": step })));
+            tally.add("span.completed", &chat(json!({ "step": step, "hook": "guard" })));
+        }
+        assert_eq!((tally.answers.len(), tally.answers[99].step), (100, 100));
+        assert_eq!(tally.left_out, BTreeMap::from([("materials", 2)]));
     }
 }

@@ -146,8 +146,13 @@ fn new_task(change: &SessionChange, source: &Stored<Task>, id: TaskId, call: &Ca
         ..Task::submitted(id, place, of.input.clone(), &call.actor.name, call.now)
     };
     let past = &source.kept.own.receipts;
-    let receipts =
-        ReceiptNotes { off: past.off, tier: past.tier, approvals: past.approvals.clone(), ..ReceiptNotes::default() };
+    let receipts = ReceiptNotes {
+        off: past.off,
+        tier: past.tier,
+        approvals: past.approvals.clone(),
+        more_approvals: past.more_approvals,
+        ..ReceiptNotes::default()
+    };
     let (is_confidential, is_unsaid) = (source.kept.own.is_confidential, source.kept.own.is_unsaid);
     let own = TaskIndex { is_confidential, is_unsaid, receipts, ..TaskIndex::default() };
     Stored::new(&source.kept.tenant, Some(task.workspace_id.clone()), task, own)
