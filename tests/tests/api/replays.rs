@@ -408,6 +408,10 @@ async fn what_cannot_be_replayed_is_refused_and_nothing_is_written() {
         (with("llm:main:1", model(json!({"event_id": "event_nobody"}))), "override.llm:main:1.event_id"),
         (with("llm:main:1", model(json!({"sha256": wrong_hash}))), "override.llm:main:1.sha256"),
         (with("time:started_at", json!({"kind": "time", "value": "yesterday"})), "override.time:started_at.value"),
+        (
+            with("time:started_at", json!({"kind": "time", "value": "9999-12-30T21:55:00Z"})),
+            "override.time:started_at.value",
+        ),
         (json!({"mode": "from_checkpoint", "checkpoint_event_id": "event_nobody"}), "checkpoint_event_id"),
         (json!({"mode": "from_checkpoint"}), "checkpoint_id"),
         (json!({"mode": "exact", "override": {"llm:main:1": model(json!({}))}}), "override"),

@@ -7,6 +7,7 @@ use dormouse_protocol::resource::{Artifact, PartVisibility};
 use dormouse_protocol::{Map, ProtocolError};
 use dormouse_receipts::canonical;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::material::Source;
@@ -17,6 +18,8 @@ use crate::Call;
 const MOST_NAMED: usize = 20;
 /// The key of the instant at which a run begins.
 const STARTED_AT: &str = "time:started_at";
+/// The first year in which no run is to begin.
+const LATEST_YEAR: i16 = 9000;
 /// The field of a delta with the key of what was replaced.
 const OVERRIDE_KEY: &str = "override_key";
 
@@ -112,9 +115,11 @@ impl Replays {
 /// Checks that `value` can stand for what is of `kind`.
 fn fits(key: &str, kind: ReplayOverrideKind, value: &Value) -> Result<(), String> {
     match kind {
-        ReplayOverrideKind::Time => match value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()) {
-            true => Ok(()),
-            false => Err("give an instant, as in 2026-04-25T19:16:14Z".to_owned()),
+        ReplayOverrideKind::Time => match value.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
+            // The run reckons with it, and behind the year 9999 there is no instant.
+            Some(at) if at.to_zoned(TimeZone::UTC).year() < LATEST_YEAR => Ok(()),
+            Some(_) => Err(format!("give an instant before the year {LATEST_YEAR}")),
+            None => Err("give an instant, as in 2026-04-25T19:16:14Z".to_owned()),
         },
         ReplayOverrideKind::EventPayload if !value.is_object() => {
             Err(format!("`{key}` is an answer: give an object of the fields that it sets"))
