@@ -248,7 +248,13 @@ impl Api {
         if of == stream && position > thread.position {
             return Err(unknown());
         }
-        let past = clip(&thread.transcript, (of, position)).ok_or_else(unknown)?;
+        // What was cut off shows no more: of an event before that all stays that stands before its own stream.
+        let inherited = || {
+            let before = thread.transcript.iter().take_while(|segment| segment.stream != stream);
+            before.cloned().collect::<Vec<_>>()
+        };
+        let of_own = || (of == stream && position > 0).then(inherited);
+        let past = clip(&thread.transcript, (of, position)).or_else(of_own).ok_or_else(unknown)?;
         let mut count = 0;
         transcript::walk(self.reads.records(), &past, (None, usize::MAX), &mut |_, _| {
             count += 1;

@@ -140,6 +140,21 @@ async fn a_call_whose_result_is_cut_away_is_told_as_one_without_by_fork_and_trun
     }
 }
 
+#[tokio::test]
+async fn a_fork_that_was_cut_before_its_beginning_is_forked_at_its_own_events() {
+    let model = worker();
+    let (world, session) = world(&[helper(&model)]).await;
+    for words in ["one", "two"] {
+        assert_eq!(task(&world, &session, words).await["status"], "COMPLETED", "{words}");
+    }
+    let cut = fork(&world, &session, json!({})).await;
+    let created = world.get(&format!("{cut}/events?limit=1")).await["data"][0]["id"].clone();
+    world.post(&format!("{cut}/truncate"), json!({ "keep_first": 1 })).await;
+    let again = fork(&world, &cut, json!({ "at_event_id": created })).await;
+    assert_eq!(messages(&world, &again).await, messages(&world, &cut).await, "what was cut off stays out");
+    assert_eq!(user_words(&told(&world, &model, &again).await), ["one", "and now"]);
+}
+
 /// A conversation of several pieces is forked and cut, on any store.
 pub(crate) async fn forked_and_cut(world: &World, session: &str, model: &ScriptedModel) {
     for at in 0..10 {
