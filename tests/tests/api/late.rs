@@ -179,7 +179,7 @@ pub(crate) struct Meanwhile {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) happens: Mutex<Option<BoxFuture<'static, Value>>>,
     /// What happens before the end of a stream is read.
-    before_end: Mutex<Option<BoxFuture<'static, Value>>>,
+    pub(crate) before_end: Mutex<Option<BoxFuture<'static, Value>>>,
     /// How long a commit may be under way.
     pub(crate) under_way: Option<SignedDuration>,
 }
