@@ -144,6 +144,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-wakeup", &["dormouse", "dormouse-app"]),
     // It may reach nothing, and neither may its code.
     ("dormouse-tools-function", &["dormouse-fetch", "dormouse-ports", "dormouse-tools"]),
+    // It links the others and is in none of them.
+    ("dormouse-link", &[]),
 ];
 
 /// Crates that look at the whole from outside.
