@@ -58,6 +58,9 @@ fn is_digest(line: &str) -> bool {
 
 /// The list of what ran by `files` of callgrind: parts of one start have the same name but for the number at its end. What ran
 /// in more starts comes before what ran in fewer, and then what ran earlier.
+///
+/// # Errors
+/// Where a file cannot be read, and where none tells of a function: such a list would take the place of one that has some.
 pub(crate) fn list_of(files: &[PathBuf]) -> io::Result<String> {
     let mut parts: Vec<(String, u64, &PathBuf)> = files.iter().filter_map(|path| part(path)).collect();
     parts.sort();
@@ -68,6 +71,10 @@ pub(crate) fn list_of(files: &[PathBuf]) -> io::Result<String> {
             let at = ran.len();
             ran.entry(key_of(name)).or_insert_with(|| (BTreeSet::new(), at)).0.insert(start);
         }
+    }
+    if ran.is_empty() {
+        let message = "nothing that ran is told: trace programs that were linked by this one, with their symbols";
+        return Err(io::Error::other(message));
     }
     let mut lines: Vec<_> = ran.into_iter().collect();
     lines.sort_by_key(|(_, (starts, at))| (std::cmp::Reverse(starts.len()), *at));
@@ -135,7 +142,10 @@ mod tests {
             std::fs::write(path, text).expect("it is written");
         }
         let list = list_of(&files).expect("a list");
+        // What a shell gives on where it finds no file, and a start that was killed before it wrote anything.
+        let without_any = ["*", "inbound.9"].map(|name| list_of(&[folder.join(name)]).is_err());
         std::fs::remove_dir_all(&folder).expect("it is removed");
         assert_eq!(list.strip_prefix(HEAD), Some("memcpy\nearly\nlate\n"));
+        assert_eq!(without_any, [true; 2], "an empty list takes the place of none");
     }
 }
