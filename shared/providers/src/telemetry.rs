@@ -300,6 +300,10 @@ mod tests {
             assert_eq!(said_of(&refused, TelemetryOptions::default()), general);
         }
         assert_eq!(said_of(&refused, shown), refused.message);
+        // One that gave up in the background tells why in an answer that was none of a failure.
+        let given_up = ModelError { status: None, ..refused };
+        assert_eq!(said_of(&given_up, TelemetryOptions::default()), "the provider gave no answer that can be used");
+        assert_eq!(said_of(&given_up, shown), given_up.message);
     }
 
     #[test]

@@ -124,12 +124,15 @@ impl ModelError {
     }
 
     /// What is said of it where content is not shown. What is wrong with an answer is told with words of the answer, and a provider
-    /// that refuses a request may quote it.
+    /// that refuses a request, or gives up on it later, may quote it.
     pub fn in_general(&self) -> String {
         if self.structured.is_some() || self.rejected.is_some() {
             return "the model's answer cannot be used as it is".to_owned();
         }
-        let Some(status) = self.status else { return self.message.clone() };
+        let Some(status) = self.status else {
+            let answered = self.raw.as_ref().map(|_| "the provider gave no answer that can be used".to_owned());
+            return answered.unwrap_or_else(|| self.message.clone());
+        };
         let is_name =
             |kind: &&str| kind.len() <= 64 && kind.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
         let kind = self.vendor_type().filter(is_name).map(|kind| format!(": {kind}")).unwrap_or_default();
