@@ -27,9 +27,11 @@ async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
             })
         });
         let attempts = AtomicUsize::new(0);
+        // More than is recorded of it, which ends in the midst of a character.
+        let lost = format!("the connection was lost: {}", "é".repeat(3_000));
         let tools =
             Toolbox::new(vec![tool("send", Effect::Manual)], move |_| match attempts.fetch_add(1, Ordering::Relaxed) {
-                0 => Err(ToolError::transient("the connection was lost").maybe_done()),
+                0 => Err(ToolError::transient(lost.as_str()).maybe_done()),
                 _ => Ok(ToolReply::Done(ToolOutput::text("sent"))),
             });
         let outside = (model.clone(), tools.clone());

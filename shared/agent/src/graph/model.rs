@@ -382,11 +382,13 @@ async fn made_shorter(parts: &AgentParts, mut run: AgentRun) -> Result<Update<Ag
     Ok(shorter.then(AgentRun::usage.set(run.usage)).then(conclusion).then(identity(parts)))
 }
 
-/// The beginning of `text`, in so many bytes.
+/// The beginning of `text`, in so many bytes. One that was cut to as many is told as it is: a replay has it from the record.
 pub(crate) fn conversational(text: &str, longest: usize) -> String {
-    match text.len() <= longest {
+    const CUT: &str = " [cut]";
+    let is_cut = text.ends_with(CUT) && text.len() <= longest + CUT.len();
+    match is_cut || text.len() <= longest {
         true => text.to_owned(),
-        false => format!("{} [cut]", &text[..text.floor_char_boundary(longest)]),
+        false => format!("{}{CUT}", &text[..text.floor_char_boundary(longest)]),
     }
 }
 
