@@ -313,6 +313,7 @@ export async function states(shipped) {
       const begin = Date.parse("2026-01-01T00:00:00Z");
       const at = (number) => new Date(begin + number * 1000).toISOString();
       const event = (number) => ({ id: `event_${number}`, event: "span.completed", created_at: at(number), payload: { name: `step ${number}`, duration_ms: 500 } });
+      const canceled = (number) => ({ ...event(number), event: "task.canceled", payload: { reason: `step ${number}` } });
       const message = (number) => ({ id: `message_${number}`, role: "user", created_at: at(number), parts: [{ type: "text", text: `word ${number}` }] });
       const page = (make, all, path) => {
         const from = Number(path.match(/(?:cursor|after_event_id)=\w+?_(\d+)/)?.[1] ?? 0);
@@ -323,12 +324,17 @@ export async function states(shipped) {
       const answer = (path) => {
         if (path.startsWith("/v1/x-pauses")) return null;
         if (path.startsWith("/v1/tasks/task_long/events")) return page(event, 50000, path);
-        if (path.includes("/messages")) return page(message, 4500, path);
+        if (path.includes("session_long_busy/events")) return page(canceled, 4500, path);
+        if (path.includes("/messages")) return page(message, path.includes("busy") ? 0 : 4500, path);
         if (/events|artifacts|\/tasks\?/.test(path)) return page(event, 0, path);
         return { id: "task_long", status: "COMPLETED", state: "IDLE", session_id: "session_long", created_at: at(0), created_by: "ada" };
       };
       const asks = window.fetch;
-      window.fetch = async (path, options) => (/(task|session)_long/.test(path) ? Response.json(answer(path)) : asks(path, options));
+      window.fetch = async (path, options) => {
+        // What was done comes behind what was said.
+        if (path.includes("session_long_busy/events")) await new Promise((done) => setTimeout(done, 50));
+        return /(task|session)_long/.test(path) ? Response.json(answer(path)) : asks(path, options);
+      };
       const client = new Client("key", () => {});
       const app = { client, graphs: async () => [], follow: () => () => {}, live: { on: () => () => {} } };
       const until = async (is) => { while (!is()) await new Promise((done) => setTimeout(done, 50)); };
@@ -338,8 +344,10 @@ export async function states(shipped) {
       await until(() => steps().length > 0);
       const seen = [run.querySelector(".steps").previousElementSibling.previousElementSibling.textContent, steps().length, steps().at(-1), run.querySelectorAll(".timeline .span").length <= 1001];
       const days = [...run.querySelectorAll(".when")].map((when) => when.textContent).filter((when) => when.includes("2026")).length;
-      run.querySelector(".steps").previousElementSibling.querySelector("button").click();
-      seen.push(steps().length, days);
+      const earlier = () => run.querySelector(".steps").previousElementSibling.querySelector("button");
+      earlier().focus();
+      earlier().click();
+      seen.push(steps().length, days, document.activeElement === earlier());
       const talk = put(sessionView(app, "session_long"));
       const words = () => [...talk.querySelectorAll(".talk .message .text")].map((word) => word.textContent);
       await until(() => words().length > 0);
@@ -348,10 +356,14 @@ export async function states(shipped) {
       seen.push(words().length);
       talk.querySelector(".talk button").click();
       seen.push(words().length, talk.querySelectorAll(".talk button").length, document.activeElement === talk.querySelector(".talk"));
+      const busy = put(sessionView(app, "session_long_busy"));
+      const done = () => [...busy.querySelectorAll(".talk .asks")].map((step) => step.textContent);
+      await until(() => done().at(-1) === "Canceled step 4500");
+      seen.push(done().length);
       window.fetch = asks;
       return seen;
     });
-    equal(shown, ["50,000 steps", 1000, "step 50000", true, 2000, 1, 2000, "word 4500", 4000, 4500, 0, true], "steps, days among them, and lines, before and after more are asked for");
+    equal(shown, ["50,000 steps", 1000, "step 50000", true, 2000, 1, true, 2000, "word 4500", 4000, 4500, 0, true, 2000], "steps, days among them, and lines, before and after more are asked for");
   });
 
   await check("a look that nothing answers is given up, and what was looked for is had over another connection", async (tab) => {

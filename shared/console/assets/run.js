@@ -114,7 +114,7 @@ export function runView(app, id) {
   };
   let from = null;
   const drawSteps = () => {
-    const before = () => { from = Math.max(0, from - MOST_ROWS); drawSteps(); };
+    const before = () => { from = Math.max(0, from - MOST_ROWS); drawSteps(); (earlier.querySelector("button") ?? node).focus({ preventScroll: true }); };
     redraw(earlier, String(from), () => [from > 0 && h("button", { type: "button", class: "quiet small", onclick: before }, `Show ${count(Math.min(from, MOST_ROWS))} of ${count(from)} earlier ones`)]);
     const rows = events.slice(from).map((event, at, all) => [event, all[at - 1]]);
     keep(list, rows, ([event]) => event.id, stepRow);

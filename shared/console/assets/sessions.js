@@ -223,7 +223,7 @@ export function sessionView(app, id) {
       if (!talk.kept && await Promise.race([reading, new Promise((done) => setTimeout(done, 700, "slow"))]) === "slow" && !left) draw();
       await reading;
       await ofOthers([...events.values()]);
-      if (!left) { draw(); unfollow ??= app.follow(id, after, write); }
+      if (!left) { draw(); isBegun = true; unfollow ??= app.follow(id, after, write); }
       fails = 0;
     } catch (error) {
       fails += 1;
@@ -264,7 +264,8 @@ export function sessionView(app, id) {
       load();
     } catch (error) { say(`${error.title}. ${error.message}`, true); }
   };
-  let since = null;
+  // The first lines are those before the end, which is known once all was read, unless somebody has gone back before.
+  let since; let isBegun = false;
   const draw = () => {
     const isOpen = !["CLOSED", "FAILED"].includes(session.state);
     const title = session.summary ?? named(personaOf(session, tasks));
@@ -278,10 +279,10 @@ export function sessionView(app, id) {
       ...messages.map((message) => ({ id: message.id, at: message.created_at, order: 0, node: () => messageOf(message) })),
       ...[...events.values()].map((event, order) => ({ id: event.id, at: event.created_at, order: order + 1, node: () => stepOf(event) ?? document.createComment("") })),
     ].sort((a, b) => a.at.localeCompare(b.at) || a.order - b.order);
-    since ??= lines.at(-MOST_LINES)?.at ?? "";
-    const begin = Math.max(0, lines.findIndex((line) => line.at >= since));
+    if (!isBegun) since = lines.at(-MOST_LINES)?.at;
+    const begin = since ? Math.max(0, lines.findIndex((line) => line.at >= since)) : 0;
     const before = lines.splice(0, begin);
-    const goBack = () => { since = before[Math.max(0, begin - MOST_LINES)].at; draw(); talk.focus({ preventScroll: true }); };
+    const goBack = () => { isBegun = true; since = before[Math.max(0, begin - MOST_LINES)].at; draw(); talk.focus({ preventScroll: true }); };
     if (begin > 0) lines.unshift({ id: `before ${since}`, node: () => h("p", {}, h("button", { type: "button", class: "quiet small", onclick: goBack }, "Show what came before")) });
     const atEnd = isAtEnd();
     const first = talk.childElementCount <= 1;
