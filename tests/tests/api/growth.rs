@@ -59,13 +59,16 @@ async fn a_queue_has_an_end_and_room_again_when_a_task_of_it_is_withdrawn() {
     // The first one works.
     world.post(&tasks, says("Hello")).await;
     let first = world.post(&tasks, says("Hello")).await;
-    for _ in 1..limits::QUEUED {
+    for _ in 2..limits::QUEUED {
         world.post(&tasks, says("Hello")).await;
     }
+    let last = world.keyed(&tasks, &says("Hello"), "the last").await.map(body);
     let refusal = world.refusal(ada(), "POST", &tasks, says("Hello")).await;
     assert_eq!((refusal.status(), refusal.code().as_str()), (429, "rate_limited"));
     let response = json!(refusal.into_response("r"));
     assert_eq!(response["error"]["details"]["limit"], "queued_tasks", "{response}");
+    let again = world.keyed(&tasks, &says("Hello"), "the last").await.map(body);
+    assert_eq!(again, last, "it was taken, and is none more");
     let queue = world.get(&format!("{session}/queue")).await;
     assert_eq!(queue["data"].as_array().unwrap().len(), limits::QUEUED);
     world.post(&format!("/v1/tasks/{}/cancel", text(&first["id"])), json!({})).await;
