@@ -41,6 +41,9 @@ use crate::{Call, CallAnswer, transcript};
 /// task before it has ended or sleeps.
 const LOOKED_FOR: SignedDuration = SignedDuration::from_secs(30);
 
+/// Number of queued tasks that are read at once, each of which may have much to do.
+const READ_AT_ONCE: usize = 25;
+
 /// Number of seconds after which a task may be sent again for which the queue has no room.
 const SENT_AGAIN: u32 = 30;
 
@@ -360,11 +363,38 @@ impl Reads {
 
     async fn queue_of(&self, call: &Call, session: &Stored<Session>) -> Result<SessionQueue, ProtocolError> {
         let index = &session.kept.own;
-        let tasks = try_join_all(index.queue.iter().map(|id| self.find::<Task>(id, call.now))).await?;
-        let data = tasks.into_iter().flatten().filter_map(|task| task.known_to(session));
-        let data = data.map(|task| task.kept.resource).collect();
+        let (mut data, mut room) = (Vec::new(), AnswerRoom::default());
+        for some in index.queue.chunks(READ_AT_ONCE) {
+            let tasks = try_join_all(some.iter().map(|id| self.find::<Task>(id, call.now))).await?;
+            for task in tasks.into_iter().flatten().filter_map(|task| task.known_to(session)) {
+                data.push(room.told(task.kept.resource)?);
+            }
+        }
         let session_id = session.kept.resource.envelope.id.clone();
         Ok(SessionQueue { session_id, working: index.working().cloned().collect(), data })
+    }
+}
+
+/// What one answer tells of many tasks.
+#[derive(Debug, Default)]
+struct AnswerRoom {
+    /// Bytes of the tasks that it tells whole.
+    bytes: usize,
+}
+
+impl AnswerRoom {
+    /// `task` as it is told: without its input and its metadata, where a page of bytes has no room for them.
+    fn told(&mut self, mut task: Task) -> Result<Task, ProtocolError> {
+        let bytes = dormouse_json::length(&task).map_err(|error| internal(&error))?;
+        if self.bytes + bytes <= limits::PAGE {
+            self.bytes += bytes;
+            return Ok(task);
+        }
+        let help = format!("too large for one answer: ask for /v1/tasks/{}", task.envelope.id);
+        let omitted = json!({ "bytes": bytes, "help": help });
+        task.input = TaskInput::Payload(Map::from_iter([("omitted".to_owned(), omitted)]));
+        task.envelope.metadata = Map::new();
+        Ok(task)
     }
 }
 
@@ -400,10 +430,12 @@ impl Api {
             return Ok(answer);
         }
         let session = self.reads.named::<Session>(call, "session_id").await?;
-        let mut canceled = Vec::new();
+        let (mut canceled, mut room) = (Vec::new(), AnswerRoom::default());
         for id in session.kept.own.queue.iter().rev() {
             let is_queued = |session: &Stored<Session>| session.kept.own.queue.contains(id);
-            canceled.extend(self.cancel_while(call, id, "the queue was emptied", is_queued).await?);
+            if let Some(task) = self.cancel_while(call, id, "the queue was emptied", is_queued).await? {
+                canceled.push(room.told(Task::deserialize(task).map_err(|error| internal(&error))?)?);
+            }
         }
         canceled.reverse();
         let answer = self.commit(call, Change::nothing(200, &List::page(canceled, None))?).await?;

@@ -75,6 +75,31 @@ async fn a_queue_has_an_end_and_room_again_when_a_task_of_it_is_withdrawn() {
     assert_eq!(world.post(&tasks, says("Hello")).await["status"], "SUBMITTED");
 }
 
+/// Queued tasks may have much to do each: no answer is longer than can be sent.
+#[tokio::test]
+async fn a_queue_of_large_tasks_is_told_without_the_inputs_that_an_answer_has_no_room_for() {
+    let (world, session) = World::with_session().await;
+    let (tasks, queue) = (format!("{session}/tasks"), format!("{session}/queue"));
+    // The first one works.
+    world.post(&tasks, says("Hello")).await;
+    let large = "word ".repeat(40_000);
+    let mut all = Vec::new();
+    for _ in 0..7 {
+        all.push(text(&world.post(&tasks, says(&large)).await["id"]).to_owned());
+    }
+    let omitted = |answer: &Value| -> Vec<Value> {
+        let inputs = answer["data"].as_array().unwrap().iter().map(|task| task["input"]["omitted"].clone());
+        inputs.filter(|omitted| !omitted.is_null()).collect()
+    };
+    let told = world.get(&queue).await;
+    assert_eq!((ids(&told), omitted(&told).len()), (all.clone(), 2), "five are a megabyte");
+    let path = format!("/v1/tasks/{}", all[6]);
+    assert!(text(&omitted(&told)[1]["help"]).ends_with(&path), "{:?}", omitted(&told));
+    assert_eq!(world.get(&path).await["input"]["parts"][0]["text"], large.as_str());
+    let emptied = world.delete(&queue).await;
+    assert_eq!((ids(&emptied), omitted(&emptied).len()), (all, 2));
+}
+
 /// A workspace with much in it is deleted by many requests: none of them looks at all that the ones before have deleted.
 #[tokio::test]
 async fn a_deletion_goes_on_where_the_one_before_came() {
