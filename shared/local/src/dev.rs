@@ -235,7 +235,8 @@ async fn run(
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
     let table = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
     if folder.was_complete() {
-        match inherited::free(&TurnStore::from(table.clone()), &*table, &RandomIds, clock.now()).await {
+        let turns = TurnStore::from(table.clone());
+        match inherited::free(&turns, &*table, &RandomIds, clock.now(), folder.path()).await {
             Ok(0) => {}
             Ok(freed) => tracing::info!(freed, "what the last process had begun goes on"),
             Err(error) => tracing::warn!(%error, "what the last process had claimed ends by itself, after its lease"),

@@ -1,5 +1,7 @@
 //! What a process that died had claimed: only one has the data folder at a time, so that the next one frees it at once.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use dormouse_ports::{
@@ -10,8 +12,13 @@ use jiff::Timestamp;
 
 /// Time after which what is freed is free.
 const SOON: Duration = Duration::from_millis(1);
+/// File of the data folder with the instant at which a process that had died was found, and counted.
+const DEATH: &str = "death";
+/// Seconds in which deaths of processes that worked on several things count once: a process that is killed again and again
+/// before anything gets further would have all of it put aside, and none of it did that.
+const APART: i64 = 10;
 
-/// Ends the claims of `store`, and the leases of their sessions. Gives how many there were.
+/// Ends the claims of `store`, and the leases of their sessions. Gives how many there were. `folder` is the data folder.
 ///
 /// # Errors
 /// When the store does not answer: they end by themselves then.
@@ -20,22 +27,40 @@ pub(crate) async fn free(
     sleepers: &dyn Sleepers,
     ids: &dyn IdSource,
     now: Timestamp,
+    folder: &Path,
 ) -> Result<usize, StoreError> {
-    let mut freed = 0;
+    let mut left = Vec::new();
     for id in sleepers.dead_claims(now + limits::LEASE).await? {
-        freed += usize::from(free_one(store, ids, now, &id).await?);
+        left.extend(free_one(store, ids, now, &id).await?);
     }
-    Ok(freed)
+    // What was alone may have done it. Of several nobody knows which.
+    if left.len() > 1 && counted_lately(folder, now) {
+        for keep in &left {
+            keep_claim(store, ids, now, keep).await;
+        }
+    } else if !left.is_empty()
+        && let Err(error) = fs::write(folder.join(DEATH), now.to_string())
+    {
+        tracing::warn!(%error, "that a process died is not noted: the next one counts, too, however soon it comes");
+    }
+    Ok(left.len())
 }
 
+/// True if a death was counted within [`APART`] before `now`.
+fn counted_lately(folder: &Path, now: Timestamp) -> bool {
+    let noted = fs::read_to_string(folder.join(DEATH)).ok().and_then(|noted| noted.parse::<Timestamp>().ok());
+    noted.is_some_and(|noted| (0..APART).contains(&(now.as_second() - noted.as_second())))
+}
+
+/// Gives what was written to free it, where it was claimed.
 async fn free_one(
     store: &TurnStore,
     ids: &dyn IdSource,
     now: Timestamp,
     id: &InvocationId,
-) -> Result<bool, StoreError> {
-    let Some(record) = store.invocations.load_invocation(id).await? else { return Ok(false) };
-    let InvocationStatus::Resuming(claim) = &record.status else { return Ok(false) };
+) -> Result<Option<InvocationWrite>, StoreError> {
+    let Some(record) = store.invocations.load_invocation(id).await? else { return Ok(None) };
+    let InvocationStatus::Resuming(claim) = &record.status else { return Ok(None) };
     if let Some(session) = &record.paused.session_id
         && let Some(until) = store.sessions.load_session(session, None).await?.leased_until.filter(|until| *until > now)
     {
@@ -54,7 +79,7 @@ async fn free_one(
         payload: None,
         answered: None,
     };
-    let ClaimOutcome::Granted(record) = store.commits.claim(&request).await? else { return Ok(false) };
+    let ClaimOutcome::Granted(record) = store.commits.claim(&request).await? else { return Ok(None) };
     // It was not this worker that died of it.
     let keep = InvocationWrite::Keep {
         invocation_id: id.clone(),
@@ -62,8 +87,13 @@ async fn free_one(
         owner: request.owner.clone(),
         at_once: false,
     };
-    let commit = Commit { invocation: Some(keep), ..Commit::new(ids.fresh(), now) };
-    Ok(store.commits.commit(&commit).await.is_ok())
+    Ok(keep_claim(store, ids, now, &keep).await.then_some(keep))
+}
+
+/// Takes one attempt off. True if that was written.
+async fn keep_claim(store: &TurnStore, ids: &dyn IdSource, now: Timestamp, keep: &InvocationWrite) -> bool {
+    let commit = Commit { invocation: Some(keep.clone()), ..Commit::new(ids.fresh(), now) };
+    store.commits.commit(&commit).await.is_ok()
 }
 
 #[cfg(test)]
@@ -77,41 +107,24 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(15 * 60);
 
-    #[tokio::test]
-    async fn the_claim_of_a_process_that_died_and_the_lease_of_its_session_end_and_no_death_is_counted() {
-        let store = Arc::new(MemoryStore::default());
-        let turns = TurnStore::from(store.clone());
-        let died_at = Timestamp::constant(1_800_000_000, 0);
-        let now = died_at + Duration::from_secs(3);
-        let (id, session) = (InvocationId::from("i1"), SessionId::from("s1"));
-        let paused = PausedInvocation {
-            session_id: Some(session.clone()),
-            under_way: true,
-            ..PausedInvocation::before_first_pause(id.clone(), "g", died_at)
-        };
+    /// Writes that the worker that died has claimed the invocation.
+    async fn claimed(turns: &TurnStore, paused: PausedInvocation, died_at: Timestamp) {
         let claim = Claim { owner: "dead".into(), until: died_at + LONG, payload: Map::new(), attempts: 1 };
+        let id = paused.invocation_id.clone();
         let write =
             InvocationWrite::Progress { paused: Box::new(paused), from: ProgressFrom::Fresh, claim: Some(claim) };
-        let commit = Commit { invocation: Some(write), ..Commit::new("c1", died_at) };
+        let commit = Commit { invocation: Some(write), ..Commit::new(format!("commit of {id}"), died_at) };
         turns.commits.commit(&commit).await.expect("it is written");
-        let lease =
-            LeaseRequest { owner: "dead".into(), now: died_at, until: died_at + LONG, past: None, begun_for: None };
-        turns.sessions.load_session(&session, Some(&lease)).await.expect("a lease");
+    }
 
-        let freed = free(&turns, &*store, &CountingIds::default(), now).await.expect("it answers");
-        assert_eq!(freed, 1);
-        let next = now + SOON;
-        assert_eq!(
-            store.dead_claims(next).await.expect("an answer"),
-            std::slice::from_ref(&id),
-            "the next sweep finds it"
-        );
+    /// Claims it for the next worker; gives the attempts by then.
+    async fn attempts(turns: &TurnStore, id: &InvocationId, now: Timestamp) -> u32 {
         let request = ClaimRequest {
-            invocation_id: id,
+            invocation_id: id.clone(),
             generation: None,
             owner: "next".into(),
-            now: next,
-            until: next + LONG,
+            now,
+            until: now + LONG,
             past: None,
             payload: None,
             answered: None,
@@ -120,8 +133,74 @@ mod tests {
             panic!("it is free")
         };
         let InvocationStatus::Resuming(claim) = record.status else { panic!("it is claimed") };
-        assert_eq!(claim.attempts, 2, "the death of one process counts once");
+        claim.attempts
+    }
+
+    #[tokio::test]
+    async fn the_claim_of_a_process_that_died_and_the_lease_of_its_session_end_and_no_death_is_counted() {
+        let store = Arc::new(MemoryStore::default());
+        let turns = TurnStore::from(store.clone());
+        let folder = tempfile::tempdir().expect("a folder");
+        let died_at = Timestamp::constant(1_800_000_000, 0);
+        let now = died_at + Duration::from_secs(3);
+        let (id, session) = (InvocationId::from("i1"), SessionId::from("s1"));
+        let paused = PausedInvocation {
+            session_id: Some(session.clone()),
+            under_way: true,
+            ..PausedInvocation::before_first_pause(id.clone(), "g", died_at)
+        };
+        claimed(&turns, paused, died_at).await;
+        let lease =
+            LeaseRequest { owner: "dead".into(), now: died_at, until: died_at + LONG, past: None, begun_for: None };
+        turns.sessions.load_session(&session, Some(&lease)).await.expect("a lease");
+
+        let freed = free(&turns, &*store, &CountingIds::default(), now, folder.path()).await.expect("it answers");
+        assert_eq!(freed, 1);
+        let next = now + SOON;
+        assert_eq!(
+            store.dead_claims(next).await.expect("an answer"),
+            std::slice::from_ref(&id),
+            "the next sweep finds it"
+        );
+        assert_eq!(attempts(&turns, &id, next).await, 2, "the death of one process counts once");
         let lease = LeaseRequest { owner: "next".into(), now: next, until: next + LONG, past: None, begun_for: None };
         turns.sessions.load_session(&session, Some(&lease)).await.expect("the session is free");
+    }
+
+    #[tokio::test]
+    async fn deaths_that_follow_each_other_at_once_count_once_where_several_things_were_under_way() {
+        let store = Arc::new(MemoryStore::default());
+        let turns = TurnStore::from(store.clone());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
+        let several = [InvocationId::from("i1"), InvocationId::from("i2")];
+        for id in &several {
+            let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
+            claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
+        }
+        for (seconds, counted) in [(1, 2), (2, 2), (10, 2), (11, 3), (12, 3), (40, 4)] {
+            let now = died_at + Duration::from_secs(seconds);
+            let freed = free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers");
+            assert_eq!(freed, 2);
+            for id in &several {
+                assert_eq!(attempts(&turns, id, now + SOON).await, counted, "{id} after {seconds} s");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn each_death_counts_of_what_was_under_way_alone() {
+        let store = Arc::new(MemoryStore::default());
+        let turns = TurnStore::from(store.clone());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
+        let id = InvocationId::from("i1");
+        let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
+        claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
+        for (seconds, counted) in [(1, 2), (2, 3), (3, 4)] {
+            let now = died_at + Duration::from_secs(seconds);
+            free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers");
+            assert_eq!(attempts(&turns, &id, now + SOON).await, counted);
+        }
     }
 }
