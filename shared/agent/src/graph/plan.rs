@@ -128,7 +128,7 @@ fn broken_off(finish: FinishReason, call: &PlannedCall, last: bool) -> Option<&'
         FinishReason::ContentFilter => Some(FILTERED),
         FinishReason::Length if last && call.arguments.is_empty() => Some(
             "the call was not made: the answer was cut at the most tokens that it may have, before the arguments of the \
-             call: call it again, and say less before it",
+             call were whole: call it again, with shorter arguments, in several calls for example, or with less before it",
         ),
         FinishReason::Length | FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => None,
     }

@@ -103,6 +103,7 @@ fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_ma
         answer(FinishReason::Length, &[("a", "one", empty.clone()), ("b", "two", empty.clone())]);
     assert_eq!((made.as_slice(), reason.as_str()), (&["one".to_owned()][..], "completed"));
     assert!(told[1].contains("the answer was cut"), "the model can call it again: {told:?}");
+    assert!(told[1].contains("with shorter arguments"), "as long ones would be cut again: {told:?}");
     let (made, ..) = answer(FinishReason::Length, &[("a", "one", whole.clone())]);
     assert_eq!(made, ["one"], "its arguments are whole");
     let (made, ..) = answer(FinishReason::ToolCalls, &[("a", "one", empty)]);
