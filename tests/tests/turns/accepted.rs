@@ -3,21 +3,23 @@
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that cannot go on stops")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dormouse_engine::{
-    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, Reducer, SessionPolicy, State, StateSchema, Update,
-    suspend,
+    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, Reducer, SessionConcurrency, SessionPolicy, State,
+    StateSchema, Update, suspend,
 };
 use dormouse_harness::chat::{ChatHarness, ChatMessage, HISTORY_LENGTH, MESSAGES};
 use dormouse_harness::{DispatchPath, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, Commit, Commits, GrowingLists, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest, Map, PausedInvocation, Sessions,
-    SignalDescriptor, Sleepers, limits,
+    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, GrowingLists, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest, Map, PausedInvocation,
+    Sessions, SignalDescriptor, Sleepers, StoreError, TurnStore, limits,
 };
+use dormouse_testkit::MemoryStore;
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -455,4 +457,52 @@ async fn a_call_for_work_names_the_invocation_and_nothing_else() {
     scene.harness.call_for_work(&id()).await.unwrap();
     let told: Vec<_> = scene.stage.bus.events().into_iter().map(|it| (it.source, it.detail_type, it.detail)).collect();
     assert_eq!(told, [("dormouse".to_owned(), WORK.to_owned(), map(json!({ "invocation_id": "task-1" })))]);
+}
+
+/// A store in which another turn of the session is faster at each save, until that is over.
+struct Overtaken {
+    store: Arc<MemoryStore>,
+    is_over: AtomicBool,
+}
+
+#[async_trait]
+impl Commits for Overtaken {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.store.claim(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
+        if saves && !self.is_over.load(Ordering::Relaxed) {
+            return Err(CommitError::SessionConflict);
+        }
+        self.store.commit(commit).await
+    }
+}
+
+fn answering(concurrency: SessionConcurrency) -> Arc<CompiledGraph> {
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Int, 0));
+    let graph = GraphBuilder::new("job", schema)
+        .sessions(SessionPolicy::projected(["answer"]).concurrency(concurrency))
+        .entry("work")
+        .function("work", |_: State| async { Ok(Update::none().with("answer", 1)) })
+        .edge("work", END);
+    Arc::new(graph.compile().unwrap())
+}
+
+#[tokio::test]
+async fn work_in_whose_session_others_were_faster_goes_on_with_the_next_worker_at_once() {
+    for (concurrency, goes_on) in [(SessionConcurrency::Rebase, true), (SessionConcurrency::Optimistic, false)] {
+        let stage = Stage::default();
+        let store = Arc::new(Overtaken { store: stage.store.clone(), is_over: AtomicBool::new(false) });
+        let turns = TurnStore { commits: store.clone(), ..stage.store.clone().into() };
+        let harness = stage.harness_on(turns, Mode::Sessioned, [answering(concurrency)]);
+        let scene = Scene { stage, harness, runs: Arc::default() };
+        scene.accepted(json!({})).await;
+        let refused = error(scene.take_up().await);
+        assert_eq!(refused.category, Category::SessionWriteConflict, "{concurrency:?}");
+        store.is_over.store(true, Ordering::Relaxed);
+        let next = scene.take_up().await;
+        assert_eq!(matches!(next, TurnOutcome::Completed(_)), goes_on, "{concurrency:?}: {next:?}");
+    }
 }

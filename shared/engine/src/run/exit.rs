@@ -218,7 +218,7 @@ impl Claimed {
         // The payload that was accepted waits for a worker that may take the pause up.
         let keeps = (!is_misfit && (self.after_error)(error) == AfterError::KeepClaim) || self.paused.under_way;
         let write = match keeps {
-            true => self.keep(),
+            true => self.keep(false),
             false => self.release(),
         };
         let _ = self.end(engine, alone(engine, write)).await;
@@ -246,10 +246,12 @@ impl Claimed {
             true => AfterError::End,
             false => (self.after_error)(&error),
         };
+        // Others were faster, and nothing was written: the next try has not to wait until the claim ends by itself.
+        let at_once = *error.derived_category() == Category::SessionWriteConflict;
         let (commit, lasting) = match effect {
-            AfterError::KeepClaim => (alone(engine, self.keep()), false),
+            AfterError::KeepClaim => (alone(engine, self.keep(at_once)), false),
             // What woke it was used up by a durable step.
-            AfterError::GiveBack if self.paused.under_way => (alone(engine, self.keep()), false),
+            AfterError::GiveBack if self.paused.under_way => (alone(engine, self.keep(at_once)), false),
             AfterError::GiveBack => (alone(engine, self.release()), false),
             AfterError::End => {
                 let category = error.derived_category().clone();
@@ -270,10 +272,10 @@ impl Claimed {
         }
     }
 
-    /// The claim stays for the worker that takes it over; that its worker lives is written down.
-    fn keep(&self) -> InvocationWrite {
+    /// The claim stays for the worker that takes it over, `at_once` or once it ends; that its worker lives is written down.
+    fn keep(&self, at_once: bool) -> InvocationWrite {
         let HeldClaim { generation, owner } = self.held();
-        InvocationWrite::Keep { invocation_id: self.paused.invocation_id.clone(), generation, owner, at_once: false }
+        InvocationWrite::Keep { invocation_id: self.paused.invocation_id.clone(), generation, owner, at_once }
     }
 
     fn release(&self) -> InvocationWrite {

@@ -14,8 +14,9 @@ use super::journal::SavedEntries;
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, Reducer, SessionConcurrency, State, StateSchema, Update, ambient};
 
-/// Number of times that a commit is carried over onto a newer session record before it gives up.
-const REBASE_ATTEMPTS: u32 = 8;
+/// Number of times that a commit is carried over onto a newer session record before it gives up. Each time another turn got
+/// further: of several in one session the slowest loses many times in a row.
+const REBASE_ATTEMPTS: u32 = 64;
 
 /// The session of a running invocation.
 pub(crate) struct SessionRun {

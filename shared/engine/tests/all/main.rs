@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod concurrent;
+mod contention;
 mod hearing;
 mod invocations;
 mod middleware;

@@ -185,7 +185,10 @@ async fn begin_once(
     let work = worker.engine.begin_claimed(graph, Box::new(record.clone()), call);
     let outcome = budget.within(async {
         match work.await {
-            Err(error) if !is_port_busy(&error) => Ok(Err(TurnError::ended(failure_of(&error), &record.paused))),
+            // That its session was changed ends what may not be carried over onto that.
+            Err(error) if !is_port_busy(&error) || graph.is_overtaken(error.derived_category()) => {
+                Ok(Err(TurnError::ended(failure_of(&error), &record.paused)))
+            }
             Err(error) => Err(error),
             Ok(outcome) => Ok(Ok(outcome)),
         }
@@ -213,7 +216,9 @@ async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnErr
 
 /// True if the run failed on something around it and not by itself: the next one may get further.
 fn is_port_busy(error: &EngineError) -> bool {
-    error.is_transient() || *error.category() == Category::SessionLeaseHeld
+    error.is_transient()
+        || *error.category() == Category::SessionLeaseHeld
+        || *error.derived_category() == Category::SessionWriteConflict
 }
 
 fn failure_of(error: &EngineError) -> FailureRecord {
