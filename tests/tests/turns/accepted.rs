@@ -506,3 +506,27 @@ async fn work_in_whose_session_others_were_faster_goes_on_with_the_next_worker_a
         assert_eq!(matches!(next, TurnOutcome::Completed(_)), goes_on, "{concurrency:?}: {next:?}");
     }
 }
+
+#[tokio::test]
+async fn what_a_node_raises_as_a_lost_race_is_over_and_is_not_tried_again() {
+    let stage = Stage::default();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let ran = runs.clone();
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Int, 0));
+    let graph = GraphBuilder::new("job", schema)
+        .entry("work")
+        .function("work", move |_: State| {
+            ran.fetch_add(1, Ordering::Relaxed);
+            let older = NodeError::new("the checkpoint is older than its session");
+            async move { Err(older.with_category(Category::SessionWriteConflict)) }
+        })
+        .edge("work", END);
+    let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())]);
+    let scene = Scene { stage, harness, runs };
+    scene.accepted(json!({})).await;
+    let failed = error(scene.take_up().await);
+    assert_eq!((failed.category, failed.repeated), (Category::SessionWriteConflict, true));
+    assert!(is_stale(&scene.take_up().await));
+    assert!(matches!(scene.record().await.status, InvocationStatus::Errored(_)));
+    assert_eq!(scene.runs(), 1);
+}

@@ -246,8 +246,9 @@ impl Claimed {
             true => AfterError::End,
             false => (self.after_error)(&error),
         };
-        // Others were faster, and nothing was written: the next try has not to wait until the claim ends by itself.
-        let at_once = *error.derived_category() == Category::SessionWriteConflict;
+        // Others were faster, and nothing was written: the next try has not to wait until the claim ends by itself. What a
+        // node raised may be so each time.
+        let at_once = *error.category() == Category::SessionWriteConflict;
         let (commit, lasting) = match effect {
             AfterError::KeepClaim => (alone(engine, self.keep(at_once)), false),
             // What woke it was used up by a durable step.

@@ -214,11 +214,10 @@ async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnErr
     }
 }
 
-/// True if the run failed on something around it and not by itself: the next one may get further.
+/// True if the run failed on something around it and not by itself: the next one may get further. A lost race for a session
+/// counts where it is that of the run: one that a node raised may be lost each time.
 fn is_port_busy(error: &EngineError) -> bool {
-    error.is_transient()
-        || *error.category() == Category::SessionLeaseHeld
-        || *error.derived_category() == Category::SessionWriteConflict
+    error.is_transient() || [Category::SessionLeaseHeld, Category::SessionWriteConflict].contains(error.category())
 }
 
 fn failure_of(error: &EngineError) -> FailureRecord {
