@@ -29,21 +29,30 @@ pub(crate) async fn free(
     now: Timestamp,
     folder: &Path,
 ) -> Result<usize, StoreError> {
-    let mut left = Vec::new();
+    let mut freed = Vec::new();
     for id in sleepers.dead_claims(now + limits::LEASE).await? {
-        left.extend(free_one(store, ids, now, &id).await?);
+        freed.extend(free_one(store, ids, now, &id).await?);
     }
+    let under_way: Vec<_> = freed.iter().filter(|it| it.was_under_way).collect();
     // What was alone may have done it. Of several nobody knows which.
-    if left.len() > 1 && counted_lately(folder, now) {
-        for keep in &left {
+    if under_way.len() > 1 && counted_lately(folder, now) {
+        for Freed { keep, .. } in under_way {
             keep_claim(store, ids, now, keep).await;
         }
-    } else if !left.is_empty()
+    } else if !under_way.is_empty()
         && let Err(error) = fs::write(folder.join(DEATH), now.to_string())
     {
         tracing::warn!(%error, "that a process died is not noted: the next one counts, too, however soon it comes");
     }
-    Ok(left.len())
+    Ok(freed.len())
+}
+
+/// What was claimed, and is free.
+struct Freed {
+    /// What takes one attempt off.
+    keep: InvocationWrite,
+    /// False where its worker had left it, or none has taken it up since it was freed before: the process did not die of it.
+    was_under_way: bool,
 }
 
 /// True if a death was counted within [`APART`] before `now`.
@@ -52,15 +61,16 @@ fn counted_lately(folder: &Path, now: Timestamp) -> bool {
     noted.is_some_and(|noted| (0..APART).contains(&(now.as_second() - noted.as_second())))
 }
 
-/// Gives what was written to free it, where it was claimed.
+/// Frees it, where it is claimed.
 async fn free_one(
     store: &TurnStore,
     ids: &dyn IdSource,
     now: Timestamp,
     id: &InvocationId,
-) -> Result<Option<InvocationWrite>, StoreError> {
+) -> Result<Option<Freed>, StoreError> {
     let Some(record) = store.invocations.load_invocation(id).await? else { return Ok(None) };
     let InvocationStatus::Resuming(claim) = &record.status else { return Ok(None) };
+    let was_under_way = claim.attempts > 0 && claim.until > now;
     if let Some(session) = &record.paused.session_id
         && let Some(until) = store.sessions.load_session(session, None).await?.leased_until.filter(|until| *until > now)
     {
@@ -87,7 +97,7 @@ async fn free_one(
         owner: request.owner.clone(),
         at_once: false,
     };
-    Ok(keep_claim(store, ids, now, &keep).await.then_some(keep))
+    Ok(keep_claim(store, ids, now, &keep).await.then_some(Freed { keep, was_under_way }))
 }
 
 /// Takes one attempt off. True if that was written.
@@ -100,7 +110,7 @@ async fn keep_claim(store: &TurnStore, ids: &dyn IdSource, now: Timestamp, keep:
 mod tests {
     use std::sync::Arc;
 
-    use dormouse_ports::{Claim, Map, PausedInvocation, ProgressFrom, SessionId};
+    use dormouse_ports::{BEFORE_FIRST_PAUSE, Claim, Map, PausedInvocation, ProgressFrom, SessionId};
     use dormouse_testkit::{CountingIds, MemoryStore};
 
     use super::*;
@@ -201,6 +211,49 @@ mod tests {
             let now = died_at + Duration::from_secs(seconds);
             free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers");
             assert_eq!(attempts(&turns, &id, now + SOON).await, counted);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_its_worker_had_left_is_not_under_way_beside_what_was_alone() {
+        let store = Arc::new(MemoryStore::default());
+        let turns = TurnStore::from(store.clone());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
+        let (alone, left) = (InvocationId::from("i1"), InvocationId::from("i2"));
+        for id in [&alone, &left] {
+            let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
+            claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
+        }
+        let generation = BEFORE_FIRST_PAUSE;
+        let keep =
+            InvocationWrite::Keep { invocation_id: left.clone(), generation, owner: "dead".into(), at_once: false };
+        assert!(keep_claim(&turns, &ids, died_at, &keep).await);
+        for (seconds, counted) in [(1, 2), (2, 3), (3, 4)] {
+            let now = died_at + Duration::from_secs(seconds);
+            assert_eq!(free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers"), 2);
+            assert_eq!(attempts(&turns, &alone, now + SOON).await, counted, "it may be what the process died of");
+        }
+        assert_eq!(attempts(&turns, &left, died_at + Duration::from_secs(4)).await, 1, "nobody died of it");
+    }
+
+    #[tokio::test]
+    async fn a_death_that_was_counted_stays_so_where_the_next_process_ends_before_it_takes_anything_up() {
+        let store = Arc::new(MemoryStore::default());
+        let turns = TurnStore::from(store.clone());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
+        let several = [InvocationId::from("i1"), InvocationId::from("i2")];
+        for id in &several {
+            let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
+            claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
+        }
+        for seconds in 1..=3 {
+            let now = died_at + Duration::from_secs(seconds);
+            assert_eq!(free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers"), 2);
+        }
+        for id in &several {
+            assert_eq!(attempts(&turns, id, died_at + Duration::from_secs(4)).await, 2, "{id}");
         }
     }
 }
