@@ -100,7 +100,7 @@ fn the_words_in_which_a_provider_refuses_a_request_are_for_people_and_not_for_ob
         graph.attach_observer(Arc::new(attached.clone()), Phases::default());
         Ok(graph)
     }));
-    let run = bed.start("helper", message("hush"));
-    assert!(bed.status(&run).failed().message.contains("hush"));
+    let refused = bed.try_start("helper", message("hush")).expect_err("its model refuses");
+    assert!(refused.message.contains("hush"), "{refused}");
     assert_eq!(*told.0.lock().unwrap(), ["model failed: the provider answered with status 422"]);
 }

@@ -338,7 +338,9 @@ impl World {
 
     /// The same request by another key, with this grant.
     pub(crate) fn request_by(&self, grant: Grant, (method, target, body): (&str, &str, &str)) -> Request {
-        let key = KeyToken::generate(std::array::from_fn(|place| 100 + place as u8));
+        // Each has a key of its own.
+        let held = self.shelf.documents.lock().unwrap().len();
+        let key = KeyToken::generate(std::array::from_fn(|place| (100 + place + held) as u8));
         self.shelf.apply(Keys::creation(&key, grant, self.clock.now()));
         let mut request = self.request(method, target, body);
         request.headers.retain(|(name, _)| name != "authorization");
