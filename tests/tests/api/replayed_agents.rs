@@ -335,7 +335,11 @@ async fn a_run_that_failed_for_what_never_passes_is_replayed_to_the_same_failure
 
 #[tokio::test]
 async fn a_run_whose_model_refused_to_be_asked_for_a_week_is_replayed_to_the_same_failure() {
-    for category in [ModelErrorCategory::RateLimit, ModelErrorCategory::Authentication] {
+    let ends = [
+        (ModelErrorCategory::RateLimit, "limit_exceeded"),
+        (ModelErrorCategory::Authentication, "provider_authentication"),
+    ];
+    for (category, code) in ends {
         let model = ScriptedModel::new(move |request| match results(request).is_empty() {
             true => Ok(calls(&[("c1", "look", json!({ "to": "x" }))])),
             false => {
@@ -356,7 +360,7 @@ async fn a_run_whose_model_refused_to_be_asked_for_a_week_is_replayed_to_the_sam
             world.work().await;
             task = world.get(&path_of(&task)).await;
         }
-        assert_eq!(task["failure"]["code"], category.category().as_str(), "{task:#}");
+        assert_eq!(task["failure"]["code"], code, "{task:#}");
         let before = model.calls();
         let replay = replayed(&world, &path_of(&task), json!({})).await;
         assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");

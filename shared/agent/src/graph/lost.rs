@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update};
+use dormouse_ports::Category;
 use dormouse_ports::model::{FinishReason, ModelError, ModelErrorCategory, Response, Usage};
 use serde_json::Value;
 
@@ -199,12 +200,12 @@ pub(crate) async fn rest(
     }
     let next = next_rest(run).filter(|_| error.is_transient());
     let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
-        at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
+        at_end(parts, HookEvent::RunFailed, end_of(error, mending).as_str(), run).await?;
         let late = match next.is_some() {
             true => format!("; it wants to be asked again in {} seconds, and no run sleeps as long", asked.as_secs()),
             false => String::new(),
         };
-        let failed = NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category());
+        let failed = NodeError::new(format!("{}{late}", error.message)).with_category(end_of(error, mending));
         return Err(match parts.limits.shown_in_spans {
             Some(_) => failed,
             None => failed.observed_as(error.in_general()),
@@ -214,6 +215,13 @@ pub(crate) async fn rest(
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
     let (attempts, message) = (attempts + 1, error.message.clone());
     Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }))
+}
+
+/// The category with which a run ends behind `error` and so many rests for mending. Money that nobody has added for a week is a limit:
+/// as a rate it would be tried again, by each worker and for ever.
+fn end_of(error: &ModelError, mending: u32) -> Category {
+    let is_short_of_money = error.category == ModelErrorCategory::RateLimit && !error.is_transient();
+    if is_short_of_money && mending > 0 { Category::LimitExceeded } else { error.category.category() }
 }
 
 fn resting(run: &AgentRun, rest: ModelRest) -> Update<AgentRun> {

@@ -412,7 +412,8 @@ fn a_run_that_waits_for_agents_ends_when_its_own_time_is_over_and_they_with_it()
 
 #[test]
 fn a_run_that_may_not_hear_what_agents_in_the_background_find_has_not_come_to_an_answer() {
-    let limits: [(fn(&mut AgentParts), &str); 2] = [
+    type Change = fn(&mut AgentParts);
+    let limits: [(Change, &str); 2] = [
         (|parts| parts.agent.policy.max_steps = Some(2), "max_steps"),
         (|parts| parts.agent.policy.max_total_tokens = Some(220), "budget"),
     ];

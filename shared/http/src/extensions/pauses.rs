@@ -93,7 +93,8 @@ impl Extensions {
             return Ok(Vec::new());
         }
         let is_of_another = |paused: &PausedInvocation| {
-            !sees_all && paused.tenant.as_ref().is_some_and(|tenant| *tenant != admitted.actor.tenant)
+            let of = paused.begun_for.as_ref().or(paused.tenant.as_ref());
+            !sees_all && of.is_some_and(|tenant| *tenant != admitted.actor.tenant)
         };
         let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let invocations = &self.app.engine().ports().store.invocations;
