@@ -100,7 +100,12 @@ fn the_words_in_which_a_provider_refuses_a_request_are_for_people_and_not_for_ob
         graph.attach_observer(Arc::new(attached.clone()), Phases::default());
         Ok(graph)
     }));
-    let refused = bed.try_start("helper", message("hush")).expect_err("its model refuses");
-    assert!(refused.message.contains("hush"), "{refused}");
-    assert_eq!(*told.0.lock().unwrap(), ["model failed: the provider answered with status 422"]);
+    // Observers are told beside the run, the last one by the time of the next.
+    for _ in 0..3 {
+        let refused = bed.try_start("helper", message("hush")).expect_err("its model refuses");
+        assert!(refused.message.contains("hush"), "{refused}");
+    }
+    let lines = told.0.lock().unwrap();
+    assert!(!lines.is_empty());
+    assert!(lines.iter().all(|line| line == "model failed: the provider answered with status 422"), "{lines:?}");
 }

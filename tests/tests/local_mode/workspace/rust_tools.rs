@@ -42,7 +42,8 @@ async fn reasons(dormouse: &Dormouse) -> Value {
 async fn agents_of_a_folder_call_tools_in_rust_of_the_program_as_those_of_servers() {
     let project = Project::of(&[CLERK, SHOP]).await;
     let (checked, shown) = (asked("check", &project), asked("show", &project));
-    assert!(checked.status.success() && printed(&checked).contains("nothing is wrong"), "{checked:?}");
+    assert!(checked.status.success() && printed(&checked).contains("1 of 1 agents can run"), "{checked:?}");
+    assert!(!printed(&checked).contains(TOOLS), "nothing is wrong with the tools: {checked:?}");
     assert!(printed(&shown).contains("tools in Rust `stock`"), "{shown:?}");
     let dormouse = project.serve_by(STOCKED);
     assert_eq!(reasons(&dormouse).await, json!([]));
