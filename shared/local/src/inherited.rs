@@ -146,6 +146,43 @@ mod tests {
         claim.attempts
     }
 
+    /// When the worker died.
+    const DIED_AT: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    /// A store in which a process that died had invocations under way, and the folder of what follows it.
+    struct World {
+        store: Arc<MemoryStore>,
+        turns: TurnStore,
+        folder: tempfile::TempDir,
+        ids: CountingIds,
+    }
+
+    impl World {
+        /// That of the invocations `names`.
+        async fn with<const N: usize>(names: [&str; N]) -> (Self, [InvocationId; N]) {
+            let store = Arc::new(MemoryStore::default());
+            let turns = TurnStore::from(store.clone());
+            let under_way = names.map(InvocationId::from);
+            for id in &under_way {
+                let begun = PausedInvocation::before_first_pause(id.clone(), "g", DIED_AT);
+                claimed(&turns, PausedInvocation { under_way: true, ..begun }, DIED_AT).await;
+            }
+            let folder = tempfile::tempdir().expect("a folder");
+            (Self { store, turns, folder, ids: CountingIds::default() }, under_way)
+        }
+
+        /// How many claims the next process frees so many seconds behind the death.
+        async fn freed_after(&self, seconds: u64) -> usize {
+            let now = DIED_AT + Duration::from_secs(seconds);
+            free(&self.turns, &*self.store, &self.ids, now, self.folder.path()).await.expect("it answers")
+        }
+
+        /// The attempts at `id` by the claim that follows what was freed so many seconds behind the death.
+        async fn attempts_after(&self, seconds: u64, id: &InvocationId) -> u32 {
+            attempts(&self.turns, id, DIED_AT + Duration::from_secs(seconds) + SOON).await
+        }
+    }
+
     #[tokio::test]
     async fn the_claim_of_a_process_that_died_and_the_lease_of_its_session_end_and_no_death_is_counted() {
         let store = Arc::new(MemoryStore::default());
@@ -179,81 +216,47 @@ mod tests {
 
     #[tokio::test]
     async fn deaths_that_follow_each_other_at_once_count_once_where_several_things_were_under_way() {
-        let store = Arc::new(MemoryStore::default());
-        let turns = TurnStore::from(store.clone());
-        let folder = tempfile::tempdir().expect("a folder");
-        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
-        let several = [InvocationId::from("i1"), InvocationId::from("i2")];
-        for id in &several {
-            let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
-            claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
-        }
+        let (world, several) = World::with(["i1", "i2"]).await;
         for (seconds, counted) in [(1, 2), (2, 2), (10, 2), (11, 3), (12, 3), (40, 4)] {
-            let now = died_at + Duration::from_secs(seconds);
-            let freed = free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers");
-            assert_eq!(freed, 2);
+            assert_eq!(world.freed_after(seconds).await, 2);
             for id in &several {
-                assert_eq!(attempts(&turns, id, now + SOON).await, counted, "{id} after {seconds} s");
+                assert_eq!(world.attempts_after(seconds, id).await, counted, "{id} after {seconds} s");
             }
         }
     }
 
     #[tokio::test]
     async fn each_death_counts_of_what_was_under_way_alone() {
-        let store = Arc::new(MemoryStore::default());
-        let turns = TurnStore::from(store.clone());
-        let folder = tempfile::tempdir().expect("a folder");
-        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
-        let id = InvocationId::from("i1");
-        let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
-        claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
+        let (world, [id]) = World::with(["i1"]).await;
         for (seconds, counted) in [(1, 2), (2, 3), (3, 4)] {
-            let now = died_at + Duration::from_secs(seconds);
-            free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers");
-            assert_eq!(attempts(&turns, &id, now + SOON).await, counted);
+            world.freed_after(seconds).await;
+            assert_eq!(world.attempts_after(seconds, &id).await, counted);
         }
     }
 
     #[tokio::test]
     async fn a_claim_that_its_worker_had_left_is_not_under_way_beside_what_was_alone() {
-        let store = Arc::new(MemoryStore::default());
-        let turns = TurnStore::from(store.clone());
-        let folder = tempfile::tempdir().expect("a folder");
-        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
-        let (alone, left) = (InvocationId::from("i1"), InvocationId::from("i2"));
-        for id in [&alone, &left] {
-            let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
-            claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
-        }
+        let (world, [alone, left]) = World::with(["i1", "i2"]).await;
         let generation = BEFORE_FIRST_PAUSE;
         let keep =
             InvocationWrite::Keep { invocation_id: left.clone(), generation, owner: "dead".into(), at_once: false };
-        assert!(keep_claim(&turns, &ids, died_at, &keep).await);
+        assert!(keep_claim(&world.turns, &world.ids, DIED_AT, &keep).await);
         for (seconds, counted) in [(1, 2), (2, 3), (3, 4)] {
-            let now = died_at + Duration::from_secs(seconds);
-            assert_eq!(free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers"), 2);
-            assert_eq!(attempts(&turns, &alone, now + SOON).await, counted, "it may be what the process died of");
+            assert_eq!(world.freed_after(seconds).await, 2);
+            let charged = world.attempts_after(seconds, &alone).await;
+            assert_eq!(charged, counted, "it may be what the process died of");
         }
-        assert_eq!(attempts(&turns, &left, died_at + Duration::from_secs(4)).await, 1, "nobody died of it");
+        assert_eq!(world.attempts_after(3, &left).await, 1, "nobody died of it");
     }
 
     #[tokio::test]
     async fn a_death_that_was_counted_stays_so_where_the_next_process_ends_before_it_takes_anything_up() {
-        let store = Arc::new(MemoryStore::default());
-        let turns = TurnStore::from(store.clone());
-        let folder = tempfile::tempdir().expect("a folder");
-        let (ids, died_at) = (CountingIds::default(), Timestamp::constant(1_800_000_000, 0));
-        let several = [InvocationId::from("i1"), InvocationId::from("i2")];
-        for id in &several {
-            let begun = PausedInvocation::before_first_pause(id.clone(), "g", died_at);
-            claimed(&turns, PausedInvocation { under_way: true, ..begun }, died_at).await;
-        }
+        let (world, several) = World::with(["i1", "i2"]).await;
         for seconds in 1..=3 {
-            let now = died_at + Duration::from_secs(seconds);
-            assert_eq!(free(&turns, &*store, &ids, now, folder.path()).await.expect("it answers"), 2);
+            assert_eq!(world.freed_after(seconds).await, 2);
         }
         for id in &several {
-            assert_eq!(attempts(&turns, id, died_at + Duration::from_secs(4)).await, 2, "{id}");
+            assert_eq!(world.attempts_after(3, id).await, 2, "{id}");
         }
     }
 }
