@@ -48,6 +48,18 @@ impl Observer for Told {
     }
 }
 
+/// The agent of `model` and `tools`, and what its observer is told.
+fn observed(model: Arc<ScriptedModel>, tools: Arc<Toolbox>) -> (TestBed, Told) {
+    let told = Told::default();
+    let attached = told.clone();
+    let bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let graph = graph::graph(parts(MATTER, model.clone(), tools.clone(), outside.clock.clone()))?;
+        graph.attach_observer(Arc::new(attached.clone()), Phases::default());
+        Ok(graph)
+    }));
+    (bed, told)
+}
+
 #[test]
 fn each_call_of_a_tool_is_told_once_and_as_of_the_node_that_made_it() {
     let model = ScriptedModel::new(|request| {
@@ -66,13 +78,7 @@ fn each_call_of_a_tool_is_told_once_and_as_of_the_node_that_made_it() {
         "order" => Ok(ToolReply::Pending(Pending { timeout: Some(Duration::from_secs(60)), ..Pending::default() })),
         _ => Err(ToolError::permanent("out of order")),
     });
-    let told = Told::default();
-    let attached = told.clone();
-    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
-        let graph = graph::graph(parts(MATTER, model.clone(), tools.clone(), outside.clock.clone()))?;
-        graph.attach_observer(Arc::new(attached.clone()), Phases::default());
-        Ok(graph)
-    }));
+    let (mut bed, told) = observed(model, tools);
     let run = bed.start("helper", message("go on"));
     assert!(bed.status(&run).is_asleep());
     bed.answer(&run, json!({ "ordered": true })).unwrap();
@@ -93,13 +99,7 @@ fn the_words_in_which_a_provider_refuses_a_request_are_for_people_and_not_for_ob
         Err(ModelError { status: Some(422), ..refused })
     });
     let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
-    let told = Told::default();
-    let attached = told.clone();
-    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
-        let graph = graph::graph(parts(MATTER, model.clone(), tools.clone(), outside.clock.clone()))?;
-        graph.attach_observer(Arc::new(attached.clone()), Phases::default());
-        Ok(graph)
-    }));
+    let (mut bed, told) = observed(model, tools);
     // Observers are told beside the run, the last one by the time of the next.
     for _ in 0..3 {
         let refused = bed.try_start("helper", message("hush")).expect_err("its model refuses");
