@@ -99,34 +99,12 @@ impl Outputs {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::tool::Effect;
-    use serde_json::Value;
-
     use super::super::run::CallStatus;
     use super::*;
-    use crate::workspace::ToolOrigin;
 
     #[test]
     fn what_is_kept_has_a_place_in_the_state_and_few_at_once_are_artifacts() {
-        let call = |number: usize| PlannedCall {
-            part: format!("call-{number}"),
-            id: format!("c{number}"),
-            tool: "look".to_owned(),
-            origin: ToolOrigin::External,
-            effect: Effect::Safe,
-            arguments: Map::new(),
-            digest: String::new(),
-            attempts: 0,
-            polled: Value::Null,
-            polls: 0,
-            questions: 0,
-            source: String::new(),
-            unfit: Vec::new(),
-            edited: false,
-            images: Vec::new(),
-            happened: false,
-            status: CallStatus::NeedsApproval,
-        };
+        let call = |number| PlannedCall::numbered(number, CallStatus::NeedsApproval);
         let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };
         let before = KeptOutput { call: "c0".to_owned(), text: "before".to_owned() };
         let run = AgentRun { outputs: vec![before].into(), ..AgentRun::default() };

@@ -296,6 +296,32 @@ pub struct PlannedCall {
     pub status: CallStatus,
 }
 
+#[cfg(test)]
+impl PlannedCall {
+    /// The call of a safe tool that stands so, in a step with others.
+    pub(crate) fn numbered(number: u32, status: CallStatus) -> Self {
+        Self {
+            part: format!("call-{number}"),
+            id: format!("c{number}"),
+            tool: "look".to_owned(),
+            origin: ToolOrigin::External,
+            effect: Effect::Safe,
+            arguments: Map::new(),
+            digest: String::new(),
+            attempts: 0,
+            polled: Value::Null,
+            polls: 0,
+            source: String::new(),
+            questions: 0,
+            unfit: Vec::new(),
+            edited: false,
+            images: Vec::new(),
+            happened: false,
+            status,
+        }
+    }
+}
+
 fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }

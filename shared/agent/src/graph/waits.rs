@@ -414,31 +414,12 @@ fn delay(text: Option<&str>, otherwise: Delay) -> Delay {
 #[cfg(test)]
 mod tests {
     use dormouse_ports::InvocationLimits;
-    use dormouse_ports::tool::Effect;
 
     use super::*;
-    use crate::workspace::ToolOrigin;
 
     fn pending(number: u32) -> PlannedCall {
-        PlannedCall {
-            part: format!("call-{number}"),
-            id: format!("c{number}"),
-            tool: "look".to_owned(),
-            origin: ToolOrigin::Action,
-            effect: Effect::Safe,
-            arguments: Map::new(),
-            digest: String::new(),
-            attempts: 0,
-            polled: Value::Null,
-            polls: 0,
-            source: String::new(),
-            questions: 0,
-            unfit: Vec::new(),
-            edited: false,
-            images: Vec::new(),
-            happened: false,
-            status: CallStatus::Pending { signal_id: "s".into(), pending: Pending::default(), since: None },
-        }
+        let status = CallStatus::Pending { signal_id: "s".into(), pending: Pending::default(), since: None };
+        PlannedCall::numbered(number, status)
     }
 
     #[test]
