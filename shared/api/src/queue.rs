@@ -224,7 +224,7 @@ impl RecordingStore {
     ) -> Result<(), StoreError> {
         let segments = change.thread().transcript.iter().filter(|segment| are_meant(&segment.stream)).cloned();
         let segments: Vec<_> = segments.collect();
-        transcript::walk(self.records(), &segments, (None, usize::MAX), &mut |(_, position), message| {
+        transcript::walk(self.records(), &segments, &mut |(_, position), message| {
             take(position, message);
             true
         })

@@ -379,7 +379,7 @@ impl RecordingStore {
     ) -> Result<Vec<(u64, Message)>, StoreError> {
         let missed = stretches(change.stream(), positions);
         let mut said = Vec::new();
-        transcript::walk(&*self.records, &missed, (None, usize::MAX), &mut |(_, position), message| {
+        transcript::walk(&*self.records, &missed, &mut |(_, position), message| {
             if positions.contains(&position) {
                 said.push((position, message));
             }

@@ -170,7 +170,7 @@ impl Api {
         let thread = &session.kept.own;
         let own = session.kept.resource.envelope.id.as_str();
         let mut told = Vec::new();
-        transcript::walk(self.reads.records(), &thread.transcript, (None, usize::MAX), &mut |spot, message| {
+        transcript::walk(self.reads.records(), &thread.transcript, &mut |spot, message| {
             let one = Told::of(spot, message, (thread, own));
             told.push(Told { whole: one.whole.filter(|_| is_kept), ..one });
             true

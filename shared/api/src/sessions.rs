@@ -256,7 +256,7 @@ impl Api {
         let of_own = || (of == stream && position > 0).then(inherited);
         let past = clip(&thread.transcript, (of, position)).or_else(of_own).ok_or_else(unknown)?;
         let mut count = 0;
-        transcript::walk(self.reads.records(), &past, (None, usize::MAX), &mut |_, _| {
+        transcript::walk(self.reads.records(), &past, &mut |_, _| {
             count += 1;
             true
         })

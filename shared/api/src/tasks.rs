@@ -244,7 +244,7 @@ impl Api {
             thread.undelivered_from.is_some() || (thread.undelivered.contains(position) && !awaited.contains(position))
         };
         let mut newest = VecDeque::new();
-        transcript::walk(self.reads.records(), &missed, (None, usize::MAX), &mut |spot, message| {
+        transcript::walk(self.reads.records(), &missed, &mut |spot, message| {
             if is_missed(&spot.1) {
                 newest.push_back((spot, message));
             }

@@ -104,7 +104,7 @@ pub(crate) async fn last(
             let first = segment.first.max(last.saturating_sub(PAGE as u64 - 1)).max(1);
             let page = TranscriptSegment { stream: segment.stream.clone(), first, last: Some(last) };
             let mut found = None;
-            walk(records, &[page], (None, usize::MAX), &mut |_, message| {
+            walk(records, &[page], &mut |_, message| {
                 found = Some(message);
                 true
             })
@@ -122,7 +122,7 @@ pub(crate) async fn last(
 /// [page](limits::PAGE), looking at no more than about `budget` events.
 ///
 /// # Errors
-/// As [`walk`].
+/// `cursor_expired` when `after` is not in the transcript any more; when the store does not answer.
 pub(crate) async fn read(
     records: &dyn Records,
     transcript: &[TranscriptSegment],
@@ -131,7 +131,7 @@ pub(crate) async fn read(
 ) -> Result<Reading, ProtocolError> {
     let mut messages = Vec::new();
     let mut bytes = 0;
-    let upto = walk(records, transcript, (after, budget), &mut |spot, message| {
+    let upto = walk_behind(records, transcript, (after, budget), &mut |spot, message| {
         bytes += dormouse_json::length(&message).unwrap_or_default();
         messages.push((spot, message));
         messages.len() < limit && bytes <= limits::PAGE
@@ -140,13 +140,26 @@ pub(crate) async fn read(
     Ok(Reading { messages, upto })
 }
 
+/// Gives `take` the messages of `transcript`, one after the other, until that says that it has enough: so of a long transcript no more
+/// is held than `take` holds.
+///
+/// # Errors
+/// When the store does not answer.
+pub(crate) async fn walk(
+    records: &dyn Records,
+    transcript: &[TranscriptSegment],
+    take: &mut (dyn FnMut(Spot, Message) -> bool + Send),
+) -> Result<(), ProtocolError> {
+    walk_behind(records, transcript, (None, usize::MAX), take).await.map(|_| ())
+}
+
 /// Gives `take` the messages of `transcript` behind `after`, one after the other, until that says that it has enough, looking at no
 /// more than about `budget` events: so of a long transcript no more is held than `take` holds. The position up to which it was
 /// read; `None` when it was read to its end.
 ///
 /// # Errors
 /// `cursor_expired` when `after` is not in the transcript any more; when the store does not answer.
-pub(crate) async fn walk(
+async fn walk_behind(
     records: &dyn Records,
     transcript: &[TranscriptSegment],
     (after, budget): (Option<&Spot>, usize),
