@@ -29,7 +29,7 @@ use jiff::Timestamp;
 
 use crate::keys::NothingLent;
 use crate::offer::Offer;
-use crate::published::FRESH;
+use crate::published::{FRESH, left_out};
 use crate::{DeclaredPorts, agents};
 
 /// Definitions that a process keeps compiled; those that were used longest ago go first.
@@ -128,8 +128,7 @@ impl MadeAgents {
 
     /// Why the agent `name` of the `version` is not there, where it is refused.
     fn left_out(&self, name: &str, version: &str) -> Option<EngineError> {
-        let reason = self.own.refused.get(name)?;
-        Some(EngineError::new(Category::GraphUnknown, format!("in {version}: {reason}")))
+        self.own.refused.get(name).map(|reason| left_out(version, reason))
     }
 }
 

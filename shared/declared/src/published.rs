@@ -409,6 +409,11 @@ fn away(reason: &dyn fmt::Display) -> EngineError {
     EngineError::new(Category::ProviderUnavailable, format!("a published workspace cannot be loaded: {reason}"))
 }
 
+/// The error of an agent of `version` that is left out for `reason`.
+pub(crate) fn left_out(version: &str, reason: &str) -> EngineError {
+    EngineError::new(Category::GraphUnknown, format!("in {version}: {reason}"))
+}
+
 #[async_trait]
 impl GraphSource for PublishedAgents {
     async fn current(&self, name: &str, is_linked: bool) -> Result<Option<VersionedGraph>, EngineError> {
@@ -430,8 +435,7 @@ impl GraphSource for PublishedAgents {
         let (workspace, digest) = version.split_once('@').ok_or_else(unknown)?;
         let bundle = self.bundle(workspace, digest).await?;
         let why = bundle.offer.refused.get(name);
-        let left_out = |reason| EngineError::new(Category::GraphUnknown, format!("in {version}: {reason}"));
-        bundle.graph(name).cloned().ok_or_else(|| why.map_or_else(unknown, left_out))
+        bundle.graph(name).cloned().ok_or_else(|| why.map_or_else(unknown, |reason| left_out(version, reason)))
     }
 
     fn made(&self) -> Vec<Arc<CompiledGraph>> {
