@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::workspace::{FileContent, Files, Imports, SETTINGS, imports_of, tool_servers};
+use crate::workspace::{FileContent, Files, Imports, SETTINGS, TOOLS, imports_of, tool_servers};
 
-const TOOLS: &str = ".openharness/tools/settings.yaml";
 const SKILLS: &str = ".openharness/skills/";
 
 /// Files by their paths in a workspace.

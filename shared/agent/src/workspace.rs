@@ -53,7 +53,7 @@ pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use litter::looks_secret;
-pub use load::{FILE_LIMIT, FileContent, Files, MEMORY, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
+pub use load::{FILE_LIMIT, FileContent, Files, MEMORY, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, TOOLS, load};
 pub(crate) use load::{INSTRUCTIONS, SETTINGS, counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
 pub(crate) use problem::Places;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_agent::bundle::{BundleStore, BundleStoreError};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
-use dormouse_agent::workspace::{ModelDefinition, Platform, Workspace, load};
+use dormouse_agent::workspace::{ModelDefinition, Workspace, load};
 use dormouse_api::{Agents, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{
@@ -28,7 +28,9 @@ use tokio::sync::Mutex;
 use crate::definitions::{NAME, WorkspaceDefinitions};
 use crate::target::access;
 use crate::terminal::{plain, quoted};
-use crate::workspace::{FolderFiles, WorkspaceFailure, definitions, loaded, platform, tell_problems, unset};
+use crate::workspace::{
+    FolderFiles, WorkspaceFailure, definitions, loaded, platform, platform_with, tell_problems, unset,
+};
 
 /// Reason for which the agents of a folder do not run.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +157,7 @@ pub(crate) async fn declared(
     let history = store.clone();
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone(), started));
     let keeper = refresh.clone();
-    let platform = Platform { rust_tools: Some(of_crate.keys().cloned().collect()), ..platform() };
+    let platform = platform_with(of_crate);
     let source = Agents::new().with_tour(tour(first, data)).with_live(live).of_source(move |outside| {
         Arc::new(PublishedAgents::new(PublishedFrom {
             store: store.clone(),

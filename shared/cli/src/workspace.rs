@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use dormouse_agent::workspace::{
     AgentMode, ApprovalPolicy, DefinitionKind, DefinitionName, Files, KnownFiles, PLATFORM as OF_PLATFORM,
-    PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem, Severity, ToolSourceDefinition, Workspace, load,
+    PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem, Severity, TOOLS, ToolSourceDefinition, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_api::Agents;
@@ -24,7 +24,7 @@ use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
 use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::hook::HookHandlerDefinition;
-use dormouse_ports::tool::NATIVE_TOOLS;
+use dormouse_ports::tool::{CrateTools, NATIVE_TOOLS};
 use serde_json::{Value, json};
 
 use crate::terminal::plain;
@@ -75,8 +75,6 @@ pub(crate) enum WorkspaceFailure {
     Write(#[from] io::Error),
 }
 
-/// The file of servers of tools.
-const TOOLS: &str = ".openharness/tools/settings.yaml";
 /// Bytes of a script in which its first line ends.
 const LONGEST_FIRST_LINE: u64 = 256;
 
@@ -91,9 +89,9 @@ pub(crate) fn platform() -> Platform {
     }
 }
 
-/// The same, where it is known which tools in Rust the program of `agents` registers.
-pub(crate) fn platform_of(agents: &Agents) -> Platform {
-    Platform { rust_tools: Some(agents.crate_tools().keys().cloned().collect()), ..platform() }
+/// The same, where it is known which tools in Rust the program registers.
+pub(crate) fn platform_with(tools: &CrateTools) -> Platform {
+    Platform { rust_tools: Some(tools.keys().cloned().collect()), ..platform() }
 }
 
 /// The variable with a folder of agents and models that are in every workspace.
@@ -254,7 +252,7 @@ pub(crate) async fn workspace(asked: WorkspaceCommand, agents: &Agents) -> Resul
 
 async fn check(asked: &CheckArgs, agents: &Agents) -> Result<ExitCode, WorkspaceFailure> {
     let folder = &asked.looked_at.folder;
-    let mut workspace = opened(folder, &platform_of(agents)).await?;
+    let mut workspace = opened(folder, &platform_with(agents.crate_tools())).await?;
     let present = if asked.online { Some(asked_online(folder, &workspace, agents).await?) } else { None };
     if let Some(present) = &present {
         let servers = present.iter().filter(|one| one.kind == PresenceKind::ToolServer && one.outcome.is_ok());
@@ -334,7 +332,7 @@ pub(crate) fn tell_problems(workspace: &Workspace, out: &mut impl Write) -> io::
 }
 
 async fn show(asked: &WorkspaceArgs, agents: &Agents) -> Result<ExitCode, WorkspaceFailure> {
-    let platform = platform_of(agents);
+    let platform = platform_with(agents.crate_tools());
     let workspace = opened(&asked.folder, &platform).await?;
     let catalog = catalog(&workspace, &platform);
     let unset = unset(&workspace).await;

@@ -9,7 +9,7 @@ use dormouse_ports::{Map, Template};
 use serde_json::Value;
 
 use super::hook::HookDefinition;
-use super::load::{Files, Loader, PLATFORM, SETTINGS, digest};
+use super::load::{Files, Loader, PLATFORM, SETTINGS, TOOLS, digest};
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName};
 use super::references::check;
@@ -17,7 +17,6 @@ use super::{Platform, Workspace, WorkspaceKind};
 
 /// The tool that runs commands.
 const COMMANDS: &str = "Bash";
-const TOOLS: &str = ".openharness/tools/settings.yaml";
 const PROMPTS: &str = ".openharness/prompts.yaml";
 const INSTRUCTIONS: &str = "AGENTS.md";
 const SYSTEM_PROMPT: &str = "system_prompt";

@@ -48,7 +48,8 @@ const HOOKS: &str = ".openharness/hooks/";
 /// The field of the settings that names further folders of skills.
 const SKILL_DIRS: &[u8] = b"skill_dirs";
 const PROMPTS: &str = ".openharness/prompts.yaml";
-const TOOLS: &str = ".openharness/tools/settings.yaml";
+/// The servers of tools, and tools that are one HTTP request or in Rust.
+pub const TOOLS: &str = ".openharness/tools/settings.yaml";
 
 /// A file of a workspace as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

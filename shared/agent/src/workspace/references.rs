@@ -9,7 +9,7 @@ use super::agent::{AgentDefinition, AgentMode, MAX_COST, ModelChoice, ToolSelect
 use super::approval::{ApprovalPolicy, MOST_CHANNELS_OF_BOTH, is_exact, listed, matches};
 use super::asked::SEVERAL;
 use super::hook::{HookDefinition, HookEvent};
-use super::load::SETTINGS;
+use super::load::{SETTINGS, TOOLS};
 use super::model::PROVIDERS;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::{Segment, key_of};
@@ -19,7 +19,6 @@ use crate::names::{OWN_TOOLS, nearest, slip_of};
 use dormouse_ports::model::wire_name;
 
 const PROMPTS: &str = ".openharness/prompts.yaml";
-const TOOLS: &str = ".openharness/tools/settings.yaml";
 
 /// Adds the problems between definitions of `workspace`, and those with the platform.
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
@@ -566,7 +565,7 @@ fn imports(workspace: &mut Workspace) {
 /// What a `chat` workspace has and never uses.
 fn unused(workspace: &mut Workspace) {
     let parts = [
-        (".openharness/tools/settings.yaml", workspace.tools.is_empty()),
+        (TOOLS, workspace.tools.is_empty()),
         (".openharness/actions", workspace.actions.is_empty()),
         (".openharness/skills", workspace.skills.is_empty()),
         (".openharness/hooks", workspace.hooks.is_empty()),

@@ -14,7 +14,7 @@ use dormouse_ports::WorkspaceError;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
-use super::{commands, definitions, is_path, platform_of, tell_problems};
+use super::{commands, definitions, is_path, platform_with, tell_problems};
 use crate::target::{TargetError, access, endpoint};
 use crate::terminal::plain;
 
@@ -62,7 +62,7 @@ pub(crate) enum PublishFailure {
 /// Executes `asked`. What is wrong with the workspace is told, and nothing is published then: the exit code is 3.
 pub(crate) async fn publish(asked: PublishArgs, agents: &Agents) -> Result<ExitCode, PublishFailure> {
     let files = definitions(&asked.folder).await?;
-    let platform = Platform { processes: false, ..platform_of(agents) };
+    let platform = Platform { processes: false, ..platform_with(agents.crate_tools()) };
     let workspace = load(&files, &platform);
     let mut objections = objections(&workspace, &files);
     objections.extend(unpublished(&workspace, &files, &asked.folder));
