@@ -9,6 +9,7 @@ use dormouse_ports::{Clock, Fetch, FetchError, FetchLimits, FetchRequest, FetchR
 use serde_json::Value;
 
 use crate::connect::lambda_address;
+use crate::refusal::with_remedy;
 use crate::{AwsAccess, RequestSigner};
 
 /// Time for handing an event over.
@@ -116,7 +117,8 @@ async fn refused(answer: FetchResponse) -> Result<FunctionError, FetchError> {
     let code = named.unwrap_or_else(|| status.to_string());
     let said: Value = serde_json::from_slice(&answer.whole(ANSWER_LIMIT).await?).unwrap_or_default();
     let sentence = said["Message"].as_str().or_else(|| said["message"].as_str()).unwrap_or("it says nothing");
-    Ok(FunctionError::Refused { code, sentence: sentence.to_owned(), status })
+    let sentence = with_remedy(&code, sentence);
+    Ok(FunctionError::Refused { code, sentence, status })
 }
 
 #[cfg(test)]

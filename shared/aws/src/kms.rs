@@ -14,7 +14,7 @@ use dormouse_ports::{
 use serde_json::{Value, json};
 
 use crate::connect::kms_address;
-use crate::refusal::{RefusalKind, kind_of};
+use crate::refusal::{RefusalKind, kind_of, with_remedy};
 use crate::{AwsAccess, RequestSigner};
 
 /// Attempts at one request, and the pause behind the first; the next one is twice as long.
@@ -127,7 +127,7 @@ impl KmsKey {
     fn refused(&self, operation: &str, status: u16, named: Option<&str>, said: &Value) -> SignerError {
         let code = said["__type"].as_str().and_then(|code| code.rsplit('#').next()).or(named).unwrap_or_default();
         let sentence = said["message"].as_str().or_else(|| said["Message"].as_str()).unwrap_or("it says nothing");
-        let reason = format!("kms:{operation} on {}: {status} {code}: {sentence}", self.key);
+        let reason = format!("kms:{operation} on {}: {status} {code}: {}", self.key, with_remedy(code, sentence));
         let kind = match code {
             "DependencyTimeoutException" | "KeyUnavailableException" | "KMSInternalException" => RefusalKind::Transient,
             _ => kind_of(code, status),

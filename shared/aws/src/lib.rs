@@ -37,6 +37,7 @@ pub use function::{Function, FunctionError};
 pub use kms::{KmsKey, KmsSigner};
 pub use metering::{Meter, RequestUsage};
 pub use parameters::{ParameterError, ParameterSecrets, Parameters, SecretText};
+pub use refusal::with_remedy;
 pub use s3::S3Objects;
 pub use scheduler::SchedulerConfig;
 pub use sign::RequestSigner;

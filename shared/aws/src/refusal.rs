@@ -44,7 +44,6 @@ const TRANSIENT: &[&str] = &[
 const DENIED: &[&str] = &[
     "AccessDenied",
     "AccessDeniedException",
-    "ExpiredTokenException",
     "IncompleteSignatureException",
     "InvalidClientTokenId",
     "InvalidSignatureException",
@@ -54,11 +53,25 @@ const DENIED: &[&str] = &[
     "UnrecognizedClientException",
 ];
 
+/// Codes of credentials whose time is over: those of S3, SQS and STS, and those of the others.
+const EXPIRED: &[&str] = &["ExpiredToken", "ExpiredTokenException"];
+
+/// What a service says with `code`, and the remedy where only whoever began the process has one.
+pub fn with_remedy(code: &str, message: &str) -> String {
+    match EXPIRED.contains(&code) {
+        true => format!(
+            "{message}: begin again with new credentials; those of a profile are had with eval \"$(aws configure \
+             export-credentials --format env)\""
+        ),
+        false => message.to_owned(),
+    }
+}
+
 /// The kind of `code`; one that is in neither list is judged by the status of the response.
 pub(crate) fn kind_of(code: &str, status: u16) -> RefusalKind {
     if TRANSIENT.contains(&code) {
         RefusalKind::Transient
-    } else if DENIED.contains(&code) {
+    } else if DENIED.contains(&code) || EXPIRED.contains(&code) {
         RefusalKind::Denied
     } else {
         match status {
@@ -89,7 +102,7 @@ where
             let sentence = format!("{action} on {resource}: an answer {status} that says nothing: {}", reasons(error));
             return (kind_without_code(status), sentence);
         };
-        let message = answer.message().unwrap_or("no message");
+        let message = with_remedy(code, answer.message().unwrap_or("no message"));
         return (kind_of(code, status), format!("{action} on {resource}: {code}: {message}"));
     }
     let is_ours = matches!(error, SdkError::ConstructionFailure(_));
@@ -139,6 +152,16 @@ mod tests {
         for (code, status) in [("AccessDeniedException", 400), ("ResourceNotFoundException", 400), ("Odd", 403)] {
             assert_eq!(kind_of(code, status), RefusalKind::Denied, "{code}");
         }
+    }
+
+    #[test]
+    fn credentials_that_have_expired_are_told_with_what_helps() {
+        for code in ["ExpiredToken", "ExpiredTokenException"] {
+            assert_eq!(kind_of(code, 400), RefusalKind::Denied, "{code}");
+            let told = with_remedy(code, "The provided token has expired.");
+            assert!(told.starts_with("The provided token") && told.contains("export-credentials"), "{told}");
+        }
+        assert_eq!(with_remedy("AccessDenied", "Access Denied"), "Access Denied");
     }
 
     #[test]

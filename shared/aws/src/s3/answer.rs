@@ -2,7 +2,7 @@
 
 use dormouse_ports::{FetchError, FetchResponse, Object, ObjectError, ObjectVersion};
 
-use crate::refusal::{RefusalKind, kind_of};
+use crate::refusal::{RefusalKind, kind_of, with_remedy};
 
 /// Bytes of an error that are read.
 const ERROR_LIMIT: usize = 64 * 1024;
@@ -64,7 +64,7 @@ fn refused(key: &str, status: u16, body: &str) -> Attempt {
     let code = between(body, "<Code>", "</Code>").unwrap_or_default();
     let sentence = || {
         let message = between(body, "<Message>", "</Message>").unwrap_or("it says nothing");
-        format!("{key}: {status} {code}: {message}")
+        format!("{key}: {status} {code}: {}", with_remedy(code, message))
     };
     match (status, code) {
         (404, "NoSuchBucket") => Attempt::Final(Err(ObjectError::Denied(format!("there is no such bucket: {key}")))),

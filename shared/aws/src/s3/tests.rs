@@ -99,6 +99,9 @@ async fn what_passes_is_tried_again_and_what_does_not_is_named() {
     assert!(matches!(objects.get("a", 10).await, Err(ObjectError::Denied(_))));
     assert!(matches!(objects.get("a", 10).await, Err(ObjectError::Denied(_))));
     assert!(matches!(objects.get("a", 10).await, Err(ObjectError::Rejected(_))));
+    fetch.answer(said(400, "ExpiredToken"));
+    let expired = objects.get("a", 10).await.expect_err("credentials of yesterday");
+    assert!(matches!(&expired, ObjectError::Denied(told) if told.contains("new credentials")), "{expired}");
     fetch.answer(ScriptedAnswer::pieces(200, ["too much for it"]));
     assert!(matches!(objects.get("a", 10).await, Err(ObjectError::TooLarge { .. })));
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use aws_sdk_sqs::config::{BehaviorVersion, Region};
 use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata};
 use aws_sdk_sqs::types::{ChangeMessageVisibilityBatchRequestEntry, MessageSystemAttributeName};
-use dormouse_aws::{AwsAccess, EventBridgeBus, Function};
+use dormouse_aws::{AwsAccess, EventBridgeBus, Function, with_remedy};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Event, EventBus};
 use dormouse_system::SystemClock;
@@ -93,14 +93,18 @@ impl AwsPost {
 async fn address(queues: &aws_sdk_sqs::Client, stack: &str, queue: Queue) -> Result<String, PostError> {
     let name = format!("{stack}-{}", queue.as_str());
     let found = queues.get_queue_url().queue_name(&name).send().await;
-    let found = found.map_err(|error| {
-        let error = failure("sqs:GetQueueUrl", &error);
-        PostError {
-            sentence: format!("{}; is `{stack}` the name of the stack, and this its region?", error.sentence),
-            ..error
-        }
-    })?;
-    Ok(found.queue_url.unwrap_or_default())
+    Ok(found.map_err(|error| no_address(stack, &error))?.queue_url.unwrap_or_default())
+}
+
+/// The refusal to tell the address of a queue of `stack`. What SQS says about the caller is no question of names.
+fn no_address<E: ProvideErrorMetadata + std::error::Error>(stack: &str, error: &E) -> PostError {
+    let PostError { action, sentence } = failure("sqs:GetQueueUrl", error);
+    let is_of_caller = error.code().is_some_and(|code| !code.contains("NonExistent") && !code.contains("DoesNotExist"));
+    let sentence = match is_of_caller {
+        true => sentence,
+        false => format!("{sentence}; is `{stack}` the name of the stack, and this its region?"),
+    };
+    PostError { action, sentence }
 }
 
 #[async_trait]
@@ -173,9 +177,31 @@ fn message(message: aws_sdk_sqs::types::Message) -> QueuedMessage {
 
 fn failure<E: ProvideErrorMetadata + std::error::Error>(action: &str, error: &E) -> PostError {
     let sentence = match (error.code(), error.message()) {
-        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), Some(message)) => format!("{code}: {}", with_remedy(code, message)),
         (Some(code), None) => code.to_owned(),
         (None, _) => DisplayErrorContext(error).to_string(),
     };
     PostError { action: action.to_owned(), sentence }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_sqs::error::ErrorMetadata;
+
+    use super::*;
+
+    #[test]
+    fn names_are_asked_about_where_there_is_no_queue_and_not_where_credentials_have_expired() {
+        let told = |code: &str| {
+            let error = ErrorMetadata::builder().code(code).message("so it is").build();
+            no_address("dormouse-dev", &error).to_string()
+        };
+        for code in ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"] {
+            assert!(told(code).ends_with("is `dormouse-dev` the name of the stack, and this its region?"), "{code}");
+        }
+        let expired = told("ExpiredToken");
+        assert!(expired.contains("new credentials") && !expired.contains("the name of the stack"), "{expired}");
+        assert!(told("AccessDenied").ends_with("AccessDenied: so it is"), "{}", told("AccessDenied"));
+        assert!(no_address("dormouse-dev", &ErrorMetadata::builder().build()).to_string().contains("its region?"));
+    }
 }
