@@ -6,6 +6,9 @@ fail() {
     printf 'cannot go on: %s\n' "$*" >&2
     exit 1
 }
+# The command line of AWS ends by a code of its own when it is interrupted, which bash takes for any failure and goes on where that is
+# no end. What is removed at the end is removed, whoever interrupts again.
+trap 'trap "" INT; printf "interrupted: what AWS was told before goes on there\n" >&2; exit 130' INT
 
 : "${STAGE:?STAGE must name the copy, for example STAGE=dev}"
 [[ $STAGE =~ ^[a-z][a-z0-9-]{0,19}$ ]] || fail "STAGE must be a small letter, then up to 19 small letters, digits or dashes"

@@ -5,6 +5,7 @@ where the account says so. What it does not know it refuses."""
 import itertools
 import json
 import os
+import signal
 import sys
 
 import jmespath
@@ -72,6 +73,13 @@ if command in account["throttled"]:
     end(failure=f"An error occurred (Throttling) when calling {command}: Rate exceeded")
 if command in account.get("denied", []):
     end(failure=f"An error occurred (AccessDeniedException) when calling {command}: User is not authorized to perform it")
+if command in account.get("interrupted", []):
+    # Somebody presses Ctrl-C, which all of them are told of.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.killpg(os.getpgrp(), signal.SIGINT)
+    with open(PLACE, "w") as file:
+        json.dump(account, file, indent=1)
+    sys.exit(130)
 if any(set(one.split()) <= set(sys.argv[1:]) for one in account["fails"]):
     end(failure=f"An error occurred when calling {command}")
 

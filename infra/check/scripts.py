@@ -4,6 +4,7 @@ DynamoDB make of what they are told is for tests/aws."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,8 @@ class Account:
         given |= {"FAKE_ACCOUNT": str(self.place), "ZIPS": str(self.folder), "LOOK_EVERY": "0", "TMPDIR": str(self.folder)}
         command = ["bash", HERE.parent / script, *arguments]
         where = {"cwd": self.folder, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        # In a group of processes of its own, as that of a terminal, which can be interrupted wherever these tests run.
+        where |= {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
         done = subprocess.run(command, env=given | variables, **where)
         return done.returncode == 0, done.stdout + done.stderr
 
@@ -626,6 +629,37 @@ class Deployment(Scripts):
         self.goes(account.deploy(BEDROCK_MODELS="amazon.nova-lite-v1:0"))
         model = "arn:aws-us-gov:bedrock:eu-central-1::foundation-model/amazon.nova-lite-v1:0"
         self.assertEqual(account.parameters["BedrockModels"], model)
+
+
+class Interrupted(Scripts):
+    def ended(self, account, at, script, *arguments, **variables):
+        """Interrupts `script` in its call `at`, behind which it must not go on."""
+        account.now(interrupted=[at], calls=[])
+        said = self.refused(account.run(script, *arguments, **variables), "interrupted")
+        self.assertEqual(" ".join(account.read()["calls"][-1][:2]), at, said)
+        account.now(interrupted=[])
+        return said
+
+    def test_a_script_that_is_interrupted_goes_on_nowhere(self):
+        account = self.copied()
+        for at in ("cloudformation deploy", "lambda list-versions-by-function", "lambda get-function-concurrency", "lambda invoke"):
+            self.ended(account, at, "deploy.sh")
+        account.now(becomes=["UPDATE_COMPLETE", *["UPDATE_IN_PROGRESS"] * 60], updated=True)
+        self.ended(account, "cloudformation deploy", "deploy.sh")
+        account.now(becomes=[], stack=account.read()["stack"] | {"StackStatus": "UPDATE_COMPLETE"})
+        self.ended(account, "dynamodb wait", "restore.sh", "table", "latest")
+        said = self.ended(account, "cloudformation describe-stacks", "restore.sh", "start")
+        self.assertNotIn("nobody tells", said)
+        self.assertIn("IS STOPPED", self.ended(account, "cloudformation update-stack", "restore.sh", "adopt", "copy", SETTLE_SECONDS="0"))
+
+    def test_what_is_to_be_removed_stays_from_where_somebody_interrupts(self):
+        account = self.deployed()
+        account.now(tables={"dormouse-dev-StateTable-1A": {"Table": {}}}, rules=["of-a-graph"])
+        said = self.ended(account, "lambda put-function-concurrency", "destroy.sh", YES="1")
+        self.assertIn("make destroy STAGE=dev goes on", said)
+        self.assertEqual((account.read()["rules"], len(account.read()["tables"])), (["of-a-graph"], 1))
+        self.assertEqual(list(account.folder.glob("tmp.*")), [], "no folder of secrets is left")
+        self.goes(account.run("destroy.sh", YES="1"))
 
 
 class Removal(Scripts):
