@@ -7,12 +7,12 @@
 # With COMPARE=1 the programs to compare with are built as well, into build/<arch>/compare/. Needs Python 3:
 # cargo-lambda and zig, which compiles C and links for both machines, come from the package index, once.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "$*" >&2; }
 
 # Where cargo puts programs, and the list of what runs at a start.
-programs="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
+programs="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && CDPATH='' cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 starts="$PWD/functions/link/starts.txt"
 
 machine() {

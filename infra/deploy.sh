@@ -87,7 +87,7 @@
 set -euo pipefail
 # Files are named as they are seen from where this is called.
 from=$PWD
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
 # shellcheck source-path=SCRIPTDIR source=changes.sh

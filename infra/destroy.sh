@@ -6,7 +6,7 @@
 #
 #   ARTIFACT_BUCKET, SECRET_STORE   as for deploy.sh; needed where the stack is gone, which knew them
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
 

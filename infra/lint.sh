@@ -2,7 +2,7 @@
 # Checks the template, the scripts beside it and those of CI and of the tests, with pinned linters. A suppression stands beside
 # what it is about, with its reason, and is of a rule that there is.
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 tools=$(./venv.sh "$PWD/requirements-lint.txt")
 "$tools/cfn-lint" template.yaml

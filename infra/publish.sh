@@ -2,7 +2,7 @@
 # Writes what the Terraform module and the CDK construct know of the template; with --check it only tells whether that is
 # up to date.
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 tools=$(./venv.sh "$PWD/requirements-lint.txt")
 PYTHONDONTWRITEBYTECODE=1 "$tools/python" publish.py "$@"

@@ -12,7 +12,7 @@
 #   SETTLE_SECONDS   how long turns that run when the functions are stopped are given to end, before functions run on another
 #                    table; what a turn may take (TURN_SECONDS) and five more without
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
 # shellcheck source-path=SCRIPTDIR source=changes.sh

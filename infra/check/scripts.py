@@ -44,15 +44,16 @@ class Account:
         """Something else is so from now on."""
         self.write(self.read() | known)
 
-    def run(self, script, *arguments, **variables):
-        """Whether the script came to its end, and what it said."""
+    def run(self, script, *arguments, where=None, **variables):
+        """Whether the script came to its end, and what it said; it is named as it is seen from the folder `where`."""
         given = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "AWS_REGION": "eu-central-1", "STAGE": "dev"}
         given |= {"FAKE_ACCOUNT": str(self.place), "ZIPS": str(self.folder), "LOOK_EVERY": "0", "TMPDIR": str(self.folder)}
-        command = ["bash", HERE.parent / script, *arguments]
-        where = {"cwd": self.folder, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        place = HERE.parent / script
+        command = ["bash", place.relative_to(where) if where else place, *arguments]
+        how = {"cwd": where or self.folder, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         # In a group of processes of its own, as that of a terminal, which can be interrupted wherever these tests run.
-        where |= {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-        done = subprocess.run(command, env=given | variables, **where)
+        how |= {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        done = subprocess.run(command, env=given | variables, **how)
         return done.returncode == 0, done.stdout + done.stderr
 
     def deploy(self, **variables):
@@ -623,6 +624,16 @@ class Deployment(Scripts):
         self.goes(account.deploy(ISSUERS="[\n" + '\t{"name": "login"},\n' * 149 + '{"name": "login"}]'))
         self.goes(account.deploy(ISSUERS="-", ALLOWED_ORIGINS=" HTTPS://App.Example.com , http://[::1]:3000,*"))
         self.assertEqual((account.parameters["Issuers"], account.parameters["AllowedOrigins"]), ("", " HTTPS://App.Example.com , http://[::1]:3000,*"))
+
+    def test_a_shell_that_looks_for_folders_elsewhere_leads_no_script_there(self):
+        account = self.account()
+        (account.folder / "elsewhere" / "infra").mkdir(parents=True)
+        for path in (account.folder / "elsewhere", "."):
+            self.goes(account.run("deploy.sh", where=HERE.parents[1], CDPATH=str(path)))
+        scripts = [place for of in ("*/*", "tests/*/*", "shared/cli/src/new/infra/*") for place in HERE.parents[1].glob(f"{of}.sh")]
+        self.assertGreater(len(scripts), 10)
+        for script in scripts:
+            self.assertNotRegex(script.read_text(), r'(?<!CDPATH=\'\' )\bcd "\$\(dirname', script)
 
     def test_models_are_of_the_partition_of_the_account(self):
         account = self.deployed()

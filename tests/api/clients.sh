@@ -3,7 +3,7 @@
 #
 #   DORMOUSE_BIN    the binary (make test-clients sets it)
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 tools=$(../../infra/venv.sh "$PWD/clients-requirements.txt")
 export DORMOUSE_VAULT_default_HOOK=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw

@@ -4,7 +4,7 @@
 #
 #   DORMOUSE_BIN    the binary (make test-api sets it)
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 tools=$(../../infra/venv.sh "$PWD/requirements.txt")
 # shellcheck source=server.sh

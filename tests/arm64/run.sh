@@ -5,7 +5,7 @@
 #
 #   ZIPS=folder   zips that were built before; without it functions/build.sh builds them
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+CDPATH='' cd "$(dirname "$0")/../.."
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -3,7 +3,7 @@
 # something approved there. ZIPS=folder takes the functions from there, DORMOUSE_BIN=program the command line; both are
 # built otherwise, as run.sh does it.
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 python=$(../../infra/venv.sh "$PWD/requirements.txt")/python
 modules=$(../../infra/node.sh "$PWD/../../infra/cdk/package.json")

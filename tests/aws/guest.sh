@@ -2,7 +2,7 @@
 # Deploys a package that `dormouse new` makes, by its own Makefile, to an emulator of AWS. DORMOUSE_BIN=program is the
 # command line, which is built as `make run` builds it.
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 python=$(../../infra/venv.sh "$PWD/requirements.txt")/python
 if [ -z "${DORMOUSE_BIN:-}" ]; then

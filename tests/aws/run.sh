@@ -3,7 +3,7 @@
 # AWS. ZIPS=folder takes inbound.zip, signal.zip, stream.zip and wakeup.zip from there instead, DORMOUSE_BIN=program the
 # command line, which is built as `make run` builds it.
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 python=$(../../infra/venv.sh "$PWD/requirements.txt")/python
 if [ -z "${ZIPS:-}" ]; then

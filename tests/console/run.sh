@@ -7,7 +7,7 @@
 #   ASSETS          a folder whose files are served in the place of those in the binary, to see a change at once
 #   SLEEPERS        how many sleep in the long inbox (10000)
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 MODULES=$(../../infra/node.sh "$PWD/package.json")
 export MODULES

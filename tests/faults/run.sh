@@ -5,7 +5,7 @@
 #   ROUNDS    how often each story is told among faults that come by chance
 #   RULES     a file with rules of the proxy, a JSON list, under which each story is told too
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 proxy=$(../../infra/venv.sh "$PWD/requirements.txt")/microburst
 emulator=$(../../infra/venv.sh "$PWD/../aws/requirements.txt")/ministack

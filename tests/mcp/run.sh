@@ -4,7 +4,7 @@
 #
 #   CARGO    how Cargo is called (make test-mcp sets it)
 set -euo pipefail
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 
 modules=$(../../infra/node.sh "$PWD/package.json")
 export DORMOUSE_MCP_CONFORMANCE=$modules/.bin/conformance

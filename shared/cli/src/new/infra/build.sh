@@ -6,7 +6,7 @@
 #
 # Needs Python 3: cargo-lambda and zig, which compiles C and links for both machines, come from the package index, once.
 set -euo pipefail
-here="$(cd "$(dirname "$0")" && pwd)"
+here="$(CDPATH='' cd "$(dirname "$0")" && pwd)"
 
 case "${1:-arm64}" in
     arm64) machine=aarch64 ;;
