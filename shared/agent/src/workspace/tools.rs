@@ -11,6 +11,9 @@ use super::yaml::YamlNode;
 use crate::names::{is_reserved, nearest};
 use dormouse_ports::model::wire_name;
 
+/// Milliseconds of a `timeout` below which seconds were probably meant.
+const SECOND: u64 = 1000;
+
 /// How a client shows its secret, as metadata of OAuth names it.
 const AUTH_METHOD: &str = "token_endpoint_auth_method";
 
@@ -28,7 +31,12 @@ pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblem
         return None;
     }
     let enabled = fields.boolean("enabled", problems).unwrap_or(true);
-    let timeout_ms = fields.whole("timeout", (1, 24 * 3600 * 1000), problems);
+    let timeout_ms = fields.whole("timeout", (1, 24 * 3600 * SECOND), problems);
+    if let Some(short) = timeout_ms.filter(|timeout| *timeout < SECOND) {
+        let message =
+            format!("`timeout` of tool server `{name}` is {short} milliseconds: for seconds write `{short}000`");
+        problems.warning(fields.place_of("timeout"), message);
+    }
     let expose = fields.get("expose").map(|node| exposure(node, problems)).unwrap_or_default();
     let source = source_of(name, &mut fields, problems);
     // Its one tool has its name; those of a server are not known before it is asked.
@@ -55,16 +63,24 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
         || is_told("url", url.is_some(), fields)
         || is_told("rust", rust.is_some(), fields);
     let message = match (command, url, http, rust) {
-        (Some(command), None, None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
+        (Some(command), None, None, None) => {
+            tell_misplaced("command", fields, problems);
+            return Some(ToolSourceDefinition::Stdio { command, environment });
+        }
         (None, Some(url), None, None) => {
+            tell_misplaced("url", fields, problems);
             check_scheme(&format!("`url` of `{name}`"), &url, fields.place_of("url"), problems);
             check_headers(name, &headers, (is_header_of_server, fields.place_of("headers")), problems);
             return Some(ToolSourceDefinition::Server { url, headers, oauth });
         }
         (None, None, Some(node), None) => {
+            tell_misplaced("http", fields, problems);
             return http_tool(name, node, problems).map(|tool| ToolSourceDefinition::Http(Box::new(tool)));
         }
-        (None, None, None, Some(tools)) => return Some(ToolSourceDefinition::Rust { tools }),
+        (None, None, None, Some(tools)) => {
+            tell_misplaced("rust", fields, problems);
+            return Some(ToolSourceDefinition::Rust { tools });
+        }
         // That one of them cannot be read has been told.
         (None, None, None, None) if is_misfit => return None,
         (None, None, None, None) => "has neither `command` nor `url` nor `http` nor `rust`: set one of them",
@@ -72,6 +88,19 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
     };
     problems.error(line, format!("tool server `{name}` {message}"));
     None
+}
+
+/// Names the fields that belong to another kind of entry than one with the field `kind`, and are not looked at in this one.
+fn tell_misplaced(kind: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) {
+    for (field, owner) in [("environment", "command"), ("headers", "url"), ("oauth", "url")] {
+        let why = match (field, kind) {
+            ("headers", "http") => "those of the request stand in `http`".to_owned(),
+            _ => format!("it goes with `{owner}`, and this entry has `{kind}`"),
+        };
+        if kind != owner {
+            fields.without_effect(field, &why, problems);
+        }
+    }
 }
 
 fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<HttpToolDefinition> {
