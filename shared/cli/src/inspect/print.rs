@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use dormouse_maintenance::doctor::in_words;
-use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, Map, PausedInvocation};
+use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, Map, PausedInvocation, SHORTFALL, Shortfall};
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -94,10 +95,16 @@ pub(crate) fn status(record: &InvocationRecord) -> &'static str {
     match &record.status {
         InvocationStatus::Suspended => "asleep",
         InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => "claimed",
+        InvocationStatus::Completed { state } if shortfall(state).is_some() => "failed",
         InvocationStatus::Completed { .. } => "completed",
         InvocationStatus::Errored(_) => "failed",
         InvocationStatus::Canceled(_) => "canceled",
     }
+}
+
+/// Reason for which an invocation that reached END, with `state`, did not come to what it was asked for: its task has failed.
+fn shortfall(state: &Map) -> Option<Shortfall> {
+    Shortfall::deserialize(state.get(SHORTFALL)?).ok()
 }
 
 /// Fields of an invocation that concern its operator.
@@ -108,7 +115,10 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
             (paused.outermost_state().clone(), Value::Null, None)
         }
         InvocationStatus::Resuming(claim) => (paused.outermost_state().clone(), Value::Null, Some(claim.until)),
-        InvocationStatus::Completed { state } => (state.clone(), Value::Null, None),
+        InvocationStatus::Completed { state } => {
+            let failure = shortfall(state).map(|short| json!({ "category": short.code, "message": short.message }));
+            (state.clone(), failure.unwrap_or_default(), None)
+        }
         InvocationStatus::Errored(failure) => (Map::new(), json!(failure), None),
         InvocationStatus::Canceled(cancellation) => (Map::new(), json!(cancellation), None),
     };

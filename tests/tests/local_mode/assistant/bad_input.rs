@@ -51,6 +51,24 @@ async fn what_a_provider_refuses_for_good_fails_the_task_after_one_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_ends_short_of_an_answer_is_shown_as_failed_with_the_reason() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/settings.yaml", UNASKED);
+    assistant.write(".openharness/agents/assistant.md", "---\npolicy: {max_steps: 1}\n---\nYou help.\n");
+    assistant.answers(|_| ScriptedTurn::calling("book", &json!({ "room": "blue" })));
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "hello");
+    let wire = Wire::of(&dormouse);
+    wire.task(&task, &FAILED).await;
+    let seen = wire.get(&format!("/v1/tasks/{task}")).await;
+    assert_eq!(seen["failure"]["code"], "max_steps", "{seen}");
+    let shown = dormouse.command(&["show", &task, "--json"]).output().expect("it runs");
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!((&shown["status"], &shown["failure"]["category"]), (&json!("failed"), &json!("max_steps")), "{shown}");
+    assert_eq!(shown["failure"]["message"], seen["failure"]["message"], "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_may_pass_is_asked_again_until_it_answers() {
     let assistant = Assistant::hired().await;
     let dormouse = assistant.serve();
