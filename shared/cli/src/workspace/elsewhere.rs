@@ -30,9 +30,14 @@ pub(super) fn look_for(workspace: &mut Workspace, folder: &Path) {
     if !is_inside {
         let named = workspace.settings.skill_dirs.iter().any(|named| named == SKILLS);
         let found = beside(folder).into_iter().filter(|(path, _)| !(named && path.starts_with(SKILLS)));
-        workspace.problems.extend(found.map(|(path, place)| {
-            problem(&path, Severity::Warning, format!("the file is not read: it belongs in `{place}`"))
-        }));
+        let found = found.map(|(path, place)| (path, format!("it belongs in `{place}`")));
+        let of_others =
+            of_other_programs(workspace, folder).into_iter().map(|(path, advice)| (path, advice.to_owned()));
+        workspace.problems.extend(
+            found
+                .chain(of_others)
+                .map(|(path, advice)| problem(&path, Severity::Warning, format!("the file is not read: {advice}"))),
+        );
     }
 }
 
@@ -69,12 +74,7 @@ fn beside(folder: &Path) -> Vec<(String, &'static str)> {
     let has = |text: &str, words: &[&str]| words.iter().all(|word| text.contains(*word));
     let mut found = Vec::new();
     let mut look = |inside: &str, endings: &[&str], place: &'static str, is_meant: &dyn Fn(&str) -> bool| {
-        let mut names: Vec<String> = fs::read_dir(folder.join(inside))
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
-        names.sort();
+        let names = names_in(&folder.join(inside));
         // A name that begins with a slash is that of a file in each folder.
         let paths = names.iter().flat_map(|name| {
             endings.iter().filter_map(move |ending| match ending.starts_with('/') {
@@ -97,6 +97,50 @@ fn beside(folder: &Path) -> Vec<(String, &'static str)> {
         found.push(("settings.yaml".to_owned(), ALL));
     }
     found
+}
+
+/// Files in which other programs keep instructions, agents, skills and servers of tools, with what to do: one of each kind, where
+/// the workspace has none of that name, or no such file of its own.
+fn of_other_programs(workspace: &Workspace, folder: &Path) -> Vec<(String, &'static str)> {
+    const OVERRIDE: &str = "AGENTS.override.md";
+    const INSTRUCTIONS: [&str; 4] = ["CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md"];
+    const SERVERS: [&str; 2] = [".mcp.json", ".cursor/mcp.json"];
+    let is_file = |path: &str| folder.join(path).is_file();
+    let mut found = Vec::new();
+    if is_file(OVERRIDE) {
+        found.push((OVERRIDE.to_owned(), "instructions stand in `AGENTS.md`"));
+    }
+    if !is_file("AGENTS.md") {
+        let rules = names_in(&folder.join(".cursor/rules")).into_iter().map(|name| format!(".cursor/rules/{name}"));
+        let path = INSTRUCTIONS.map(str::to_owned).into_iter().chain(rules).find(|path| is_file(path));
+        found.extend(path.map(|path| (path, "instructions for every agent stand in `AGENTS.md`")));
+    }
+    if workspace.tools.is_empty() {
+        let path = SERVERS.into_iter().find(|path| is_file(path));
+        let advice = "servers of tools stand in `.openharness/tools/settings.yaml`, by their names";
+        found.extend(path.map(|path| (path.to_owned(), advice)));
+    }
+    let agents = names_in(&folder.join(".claude/agents")).into_iter().find_map(|file| {
+        let name = file.strip_suffix(".md").filter(|name| !workspace.agents.contains_key(*name))?;
+        let path = format!(".claude/agents/{name}.md");
+        text_of(&folder.join(&path)).starts_with("---").then_some(path)
+    });
+    found.extend(agents.map(|path| (path, "an agent stands in `.openharness/agents`")));
+    let skills = names_in(&folder.join(".claude/skills")).into_iter().find_map(|name| {
+        let path = format!(".claude/skills/{name}/SKILL.md");
+        (!workspace.skills.contains_key(&name) && is_file(&path)).then_some(path)
+    });
+    let advice = "a skill stands in `.openharness/skills`, or in a folder that `skill_dirs` of the settings names";
+    found.extend(skills.map(|path| (path, advice)));
+    found
+}
+
+/// The names in `folder`, in order.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// The text of a file that may be a definition; nothing of a larger one.
@@ -175,5 +219,30 @@ mod tests {
         named.settings.skill_dirs.push("skills".to_owned());
         look_for(&mut named, place.path());
         assert!(!named.problems.is_empty() && named.problems.iter().all(|problem| !problem.file.starts_with("skills")));
+    }
+    #[test]
+    fn files_of_other_programs_are_named_where_the_workspace_has_none_of_its_own() {
+        let place = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| write(&place.path().join(path), text);
+        write(".openharness/settings.yaml", "default_agent: helper\n");
+        for path in ["CLAUDE.md", ".cursor/rules/style.mdc", ".mcp.json", ".claude/settings.json"] {
+            write(path, "x\n");
+        }
+        for path in [".claude/agents/triage.md", ".claude/skills/terms/SKILL.md"] {
+            write(path, "---\ndescription: x\n---\nSort.\n");
+        }
+        let named = |told: Vec<String>| -> Vec<String> {
+            let file =
+                |line: &String| line.split_once(": warning: the file is not read: ").map(|(file, _)| file.to_owned());
+            told.iter().filter_map(file).collect()
+        };
+        let (agent, skill) = (".claude/agents/triage.md", ".claude/skills/terms/SKILL.md");
+        assert_eq!(named(told(place.path())), ["CLAUDE.md", ".mcp.json", agent, skill]);
+        std::fs::remove_file(place.path().join("CLAUDE.md")).expect("it is removed");
+        assert_eq!(named(told(place.path()))[0], ".cursor/rules/style.mdc");
+        write("AGENTS.md", "Be kind.\n");
+        assert_eq!(named(told(place.path())), [".mcp.json", agent, skill]);
+        write("AGENTS.override.md", "Be short.\n");
+        assert_eq!(named(told(place.path()))[0], "AGENTS.override.md");
     }
 }
