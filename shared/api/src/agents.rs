@@ -275,6 +275,18 @@ impl Agents {
         &self.tools
     }
 
+    /// Logs that no agent can call the [`tools`](Self::tools), for a server with agents of neither a folder nor published
+    /// workspaces; `remedy` is what to do.
+    pub fn warn_of_idle_tools(&self, remedy: &str) {
+        if !self.tools.is_empty() {
+            let names = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join("`, `");
+            tracing::warn!(
+                "no agent can call the tools in Rust `{names}`: they are for agents of a folder or of published workspaces, \
+                 and none is served; {remedy}"
+            );
+        }
+    }
+
     /// Also the agents of the source which `make` makes: they come and go while a server runs, and come before the others.
     #[must_use]
     pub fn of_source(self, make: impl Fn(&Outside) -> Arc<dyn AgentSource> + Send + Sync + 'static) -> Self {

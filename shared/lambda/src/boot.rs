@@ -191,6 +191,9 @@ pub(crate) async fn joined(
     agents: &Agents,
 ) -> Result<Joined, BootError> {
     let published = config.workspaces.map(|workspaces| (workspaces, config.access.clone()));
+    if workspaces.is_some() && published.is_none() {
+        agents.warn_of_idle_tools("name published ones in `DORMOUSE_WORKSPACES`");
+    }
     let of_crate = agents.crate_tools().clone();
     let ses = config.access.clone();
     let kms = config.access.clone();

@@ -264,6 +264,9 @@ async fn run(
         .with_callbacks(Arc::new(callbacks))
         .with_images(Arc::new(images));
     let compiled = agents.compile(&outside)?;
+    if options.workspace.is_none() {
+        agents.warn_of_idle_tools("name one with `--workspace FOLDER`");
+    }
     let files = WorkspaceFiles {
         records: table.clone(),
         commits: table.clone(),

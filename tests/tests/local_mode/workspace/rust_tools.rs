@@ -96,6 +96,17 @@ async fn a_program_without_the_tools_in_rust_serves_the_agents_without_them_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_tools_alone_says_that_nobody_can_call_them_where_no_folder_is_served() {
+    let place = tempfile::tempdir().expect("a folder");
+    let dormouse = Dormouse::start_by(STOCKED, place.path(), &["--no-tour"]);
+    let told = dormouse.logged();
+    assert!(
+        told.contains("no agent can call the tools in Rust `stock`") && told.contains("--workspace FOLDER"),
+        "{told}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agents_in_files_of_a_stored_workspace_have_no_tools_in_rust_of_the_program() {
     let project = Project::of(&[CLERK, SHOP]).await;
     let dormouse = project.serve_by(STOCKED);
