@@ -114,9 +114,12 @@ impl Api {
         let request: RegisterArtifactRequest = call.body.clone().decode()?;
         let mut session_id = request.session_id;
         let mut workspace_id = request.workspace_id;
-        if let Some(task) = &request.task_id {
-            let of = self.reads.see::<Task>(call, task).await?.kept.resource.session_id;
-            session_id = Some(agreed("session_id", session_id, of)?);
+        let task = match &request.task_id {
+            Some(task) => Some(self.reads.see::<Task>(call, task).await?),
+            None => None,
+        };
+        if let Some(task) = &task {
+            session_id = Some(agreed("session_id", session_id, task.kept.resource.session_id.clone())?);
         }
         let session = match &session_id {
             Some(session) => Some(self.reads.see::<Session>(call, session).await?),
@@ -146,8 +149,15 @@ impl Api {
         let draft = Draft::artifact_created(&artifact);
         let journal = match session {
             Some(session) => {
+                let ended = match task {
+                    Some(task) => self.reads.ended_in(&session, task, call).await?,
+                    None => None,
+                };
                 let mut change = SessionChange::open(session, by(call), call.now);
                 change.emit_new(draft);
+                if let Some(task) = ended {
+                    change.names_ended(task)?;
+                }
                 change.put(&stored)?;
                 change.close()?.1
             }

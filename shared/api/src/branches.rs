@@ -37,9 +37,10 @@ impl Api {
         if let Some(parent) = &request.parent_branch_id {
             self.reads.see::<Branch>(call, parent).await?;
         }
-        if let Some(task) = &request.task_id {
-            self.reads.see::<Task>(call, task).await?;
-        }
+        let ended = match &request.task_id {
+            Some(task) => self.reads.ended_in(&session, self.reads.see::<Task>(call, task).await?, call).await?,
+            None => None,
+        };
         let id: BranchId = self.fresh(call.now);
         let workspace_id = session.kept.resource.workspace_id.clone();
         let session_id = session.kept.resource.envelope.id.clone();
@@ -57,6 +58,9 @@ impl Api {
         };
         let mut change = SessionChange::open(session, by(call), call.now);
         change.emit_new(Draft::branch_created(&branch));
+        if let Some(task) = ended {
+            change.names_ended(task)?;
+        }
         change.put(&Stored::new(&call.actor.tenant, Some(workspace_id), branch.clone(), ()))?;
         Change::new(change.close()?.1, 201, &branch)
     }

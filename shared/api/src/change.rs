@@ -333,6 +333,18 @@ impl SessionChange {
         if is_known && has_room { Ok(()) } else { self.put(task) }
     }
 
+    /// Notes that the newest event names `task`, which has ended.
+    ///
+    /// # Errors
+    /// `internal_error` when it cannot be written.
+    pub(crate) fn names_ended(&mut self, mut task: Stored<Task>) -> Result<(), ProtocolError> {
+        if task.kept.own.last.is_none() {
+            return Ok(());
+        }
+        task.kept.own.last = Some(self.next() - 1);
+        self.put(&task)
+    }
+
     /// True if `task` is queued and may begin.
     pub(crate) fn is_ready(&self, task: &TaskId) -> bool {
         self.session.kept.own.ready() == Some(task)

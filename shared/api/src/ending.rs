@@ -151,6 +151,7 @@ pub(crate) fn end(
         quotas::ended(&task.kept.own.quotas).for_each(|write| change.count(write));
     }
     change.advance(task, to, outcome.failure.clone(), Map::new());
+    task.kept.own.last = Some(change.next() - 1);
     if dormouse_json::length(&outcome).map_err(|error| internal(&error))? <= SMALL_OUTCOME {
         task.kept.own.outcome = Some(Box::new(outcome));
     } else {

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::found;
+use crate::documents::TranscriptSegment;
 use crate::feed::FeedReader;
 use crate::page::fitting;
 use crate::reads::Reads;
@@ -35,36 +36,36 @@ const PLACE: &str = "place.";
 impl Reads {
     pub(crate) async fn list_session_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
-        self.range(call, session.kept.resource.envelope.id.as_str(), 0, |_| true).await
+        self.range(call, &whole(&session.kept.resource.envelope.id), |_| true).await
     }
 
     pub(crate) async fn list_task_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let task = self.named::<Task>(call, "task_id").await?;
-        let first = task.kept.own.first;
-        let task = &task.kept.resource;
-        let id = task.envelope.id.as_str();
+        let id = task.kept.resource.envelope.id.as_str();
         let of_task = |entry: &Map| entry.get("task_id").and_then(Value::as_str) == Some(id);
-        self.range(call, task.session_id.as_str(), first.saturating_sub(1), of_task).await
+        self.range(call, &task.events(), of_task).await
     }
 
-    /// The events of `stream` behind the cursor, and at least behind position `from`, that are `wanted`.
+    /// The events of a stretch of a stream that are behind the cursor, and `wanted`.
     async fn range(
         &self,
         call: &Call,
-        stream: &str,
-        from: u64,
+        TranscriptSegment { stream, first, last }: &TranscriptSegment,
         wanted: impl Fn(&Map) -> bool + Send + Sync,
     ) -> Result<CallAnswer, ProtocolError> {
         let query = RangeQuery::read(&call.query)?;
+        let from = first.saturating_sub(1);
         let mut position = match &query.after {
             Some(after) => self.behind(stream, after).await?.max(from),
             None => from,
         };
         let mut events = Vec::new();
         let (mut looked_at, mut bytes) = (0, 0);
-        let mut more = true;
+        let left = |position: u64| last.map_or(PAGE as u64, |last| last.saturating_sub(position));
+        let mut more = left(position) > 0;
         let mut at_once = PAGE.min(query.limit + 1);
         while more && events.len() <= query.limit && bytes <= limits::PAGE && looked_at < LOOKED_AT {
+            at_once = at_once.min(usize::try_from(left(position)).unwrap_or(PAGE));
             let stretch = self.records().stretch(stream, position, at_once).await.map_err(store)?;
             more = stretch.more;
             // Where as many as are wanted were not enough, most of them are not.
@@ -81,6 +82,7 @@ impl Reads {
                     events.extend(readable(&EventId::at(stream, position), entry.entry));
                 }
             }
+            more &= left(position) > 0;
         }
         let upto = EventId::at(stream, position);
         found(&page_of(events, query.limit, more.then_some(upto))?)
@@ -103,7 +105,7 @@ impl Reads {
     pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<CallAnswer, ProtocolError> {
         let query = RangeQuery::read(&call.query)?;
         let filters = Filters::read(&call.query)?;
-        if let Some(stream) = self.stream_of(call, &filters).await? {
+        if let Some(stretch) = self.stretch_of(call, &filters).await? {
             let wanted = |entry: &Map| {
                 let is = |field: &str, id: Option<&str>| {
                     id.is_none_or(|id| entry.get(field).and_then(Value::as_str) == Some(id))
@@ -112,7 +114,7 @@ impl Reads {
                     && is("session_id", filters.session_id.as_ref().map(AsRef::as_ref))
                     && is("task_id", filters.task_id.as_ref().map(AsRef::as_ref))
             };
-            return self.range(call, stream.as_str(), 0, wanted).await;
+            return self.range(call, &stretch, wanted).await;
         }
         if filters.session_id.is_some() || filters.task_id.is_some() {
             return found(&page_of(Vec::new(), query.limit, None)?);
@@ -187,19 +189,22 @@ impl Reads {
         EventId::at(&format!("{PLACE}{sealed}"), 0)
     }
 
-    /// The session whose stream holds all that `filters` let through, if it is one that the caller sees.
-    async fn stream_of(&self, call: &Call, filters: &Filters) -> Result<Option<SessionId>, ProtocolError> {
-        let session = match (&filters.session_id, &filters.task_id) {
-            (Some(session), _) => Some(session.clone()),
-            (None, Some(task)) => {
-                let task = self.find::<Task>(task, call.now).await?;
-                task.filter(|task| task.is_seen_by(&call.actor)).map(|task| task.kept.resource.session_id)
-            }
-            (None, None) => None,
+    /// The stretch of a stream that holds all that `filters` let through, if it is of a session that the caller sees.
+    async fn stretch_of(&self, call: &Call, filters: &Filters) -> Result<Option<TranscriptSegment>, ProtocolError> {
+        let task = match &filters.task_id {
+            Some(task) => self.find::<Task>(task, call.now).await?.filter(|task| task.is_seen_by(&call.actor)),
+            None => None,
         };
-        let Some(session) = session else { return Ok(None) };
-        let found = self.find::<Session>(&session, call.now).await?;
-        Ok(found.filter(|found| found.is_seen_by(&call.actor)).map(|_| session))
+        let task = task.as_ref().map(|task| (&task.kept.resource.session_id, task.events()));
+        let (session, stretch) = match (&filters.session_id, task) {
+            // A branch may name a task of another session.
+            (Some(session), Some((of, _))) if of != session => (session, whole(session)),
+            (_, Some((of, stretch))) => (of, stretch),
+            (Some(session), None) => (session, whole(session)),
+            (None, None) => return Ok(None),
+        };
+        let found = self.find::<Session>(session, call.now).await?;
+        Ok(found.filter(|found| found.is_seen_by(&call.actor)).map(|_| stretch))
     }
 
     pub(crate) async fn get_event(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -256,6 +261,11 @@ pub async fn first_event_since(
         }
     }
     Ok(None)
+}
+
+/// All of the stream of `session`.
+fn whole(session: &SessionId) -> TranscriptSegment {
+    TranscriptSegment { stream: session.to_string(), first: 1, last: None }
 }
 
 /// Scope of the sealed cursors of `actor`.

@@ -102,6 +102,22 @@ impl Reads {
         Ok(present)
     }
 
+    /// `task`, which was read before `session`, if it is a task of that and has ended.
+    pub(crate) async fn ended_in(
+        &self,
+        session: &Stored<Session>,
+        task: Stored<Task>,
+        call: &Call,
+    ) -> Result<Option<Stored<Task>>, ProtocolError> {
+        let Task { envelope, session_id, status, .. } = &task.kept.resource;
+        let Kept { resource, own, .. } = &session.kept;
+        if *session_id != resource.envelope.id || own.open.contains_key(&envelope.id) {
+            return Ok(None);
+        }
+        // Where it was open when it was read, it has ended in the meantime.
+        if status.is_terminal() { Ok(Some(task)) } else { self.find::<Task>(&envelope.id, call.now).await }
+    }
+
     /// The session of `task`.
     pub(crate) async fn session_of(&self, task: &Stored<Task>, call: &Call) -> Result<Stored<Session>, ProtocolError> {
         let found = self.find::<Session>(&task.kept.resource.session_id, call.now).await?;

@@ -37,7 +37,6 @@ async fn a_small_page_of_events_of_a_task_takes_few_reads_behind_much_else() {
     let scene = Scene::new();
     let session = scene.world.session().await;
     let task = scene.world.post(&format!("{session}/tasks"), says("Hello")).await;
-    scene.world.work().await.unwrap();
     let path = format!("/v1/tasks/{}/events", text(&task["id"]));
     let last = scene.listed(&path).await.pop().unwrap();
     for _ in 0..500 {
@@ -49,6 +48,47 @@ async fn a_small_page_of_events_of_a_task_takes_few_reads_behind_much_else() {
     let reads = scene.counting.taken();
     // The task, its cursor, as many as the page has room for, and the rest in pieces of 200.
     assert!(reads <= 7, "{reads} reads");
+}
+
+/// Nothing that came behind a task is read for its events, and what is made of it later is among them.
+#[tokio::test]
+async fn events_of_a_task_that_has_ended_are_read_up_to_the_last_that_names_it() {
+    let scene = Scene::new();
+    let session = scene.world.session().await;
+    let tasks = format!("{session}/tasks");
+    // One before it: it does not begin with its session.
+    scene.world.post(&tasks, says("Hello")).await;
+    scene.world.work().await.unwrap();
+    let task = text(&scene.world.post(&tasks, says("Hello")).await["id"]).to_owned();
+    scene.world.work().await.unwrap();
+    let of_task = [format!("/v1/tasks/{task}/events?limit=200"), format!("/v1/events?task_id={task}&limit=200")];
+    let first = ids(&scene.world.get(&of_task[0]).await).len();
+    for made in 0..3 {
+        if made == 1 {
+            let artifact = json!({
+                "kind": "file", "mime_type": "text/plain", "uri": "data:,a", "visibility": "public", "task_id": task,
+            });
+            scene.world.post("/v1/artifacts", artifact).await;
+        }
+        if made == 2 {
+            let branch = json!({"kind": "task", "base_ref": "main", "task_id": task});
+            scene.world.post(&format!("{session}/branches"), branch).await;
+        }
+        for _ in 0..100 {
+            scene.say(&session).await;
+        }
+        for path in &of_task {
+            scene.counting.entries_taken();
+            let page = scene.world.get(path).await;
+            assert_eq!((ids(&page).len(), &page["page"]["has_more"]), (first + made, &json!(false)), "{path}");
+            let read = scene.counting.entries_taken();
+            assert_eq!(read, first + made * 101, "{path}: what lies between, and nothing behind");
+            let last = ids(&page).pop().unwrap();
+            let rest = scene.world.get(&format!("{path}&after_event_id={last}")).await;
+            assert_eq!((ids(&rest).len(), &rest["page"]["has_more"]), (0, &json!(false)), "{path}");
+            assert_eq!(scene.counting.entries_taken(), 1, "{path}: the event that it begins behind");
+        }
+    }
 }
 
 /// Each event of a session is written with its queue, and who asks for that is given all of it.

@@ -77,7 +77,7 @@ pub(crate) struct Interruption {
     pub(crate) task: TaskId,
 }
 
-/// A stretch of a stream with messages that are part of a transcript.
+/// A stretch of a stream: what of it is part of a transcript, or what a range is read from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TranscriptSegment {
     /// Stream that it is a stretch of.

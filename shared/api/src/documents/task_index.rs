@@ -7,7 +7,7 @@ use dormouse_protocol::resource::{Outcome, Session, Task, TaskStatus};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Kept, Stored};
+use super::{Kept, Stored, TranscriptSegment};
 use crate::receipts::ReceiptNotes;
 use crate::replay::ReplayNote;
 
@@ -18,6 +18,9 @@ pub(crate) struct TaskIndex {
     pub(crate) sequence: u64,
     /// The position of its first event in the stream of its session.
     pub(crate) first: u64,
+    /// Where the last event is that names it, of a task that has ended. Of those that an earlier version ended nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last: Option<u64>,
     /// The graph that does the work.
     pub(crate) graph: String,
     /// Where the messages are in the stream of its session that its agent was given with it, its own among them.
@@ -157,6 +160,12 @@ impl TaskProgress {
 }
 
 impl Stored<Task> {
+    /// The stretch of a stream with all events that name it.
+    pub(crate) fn events(&self) -> TranscriptSegment {
+        let TaskIndex { first, last, .. } = self.kept.own;
+        TranscriptSegment { stream: self.kept.resource.session_id.to_string(), first, last }
+    }
+
     /// The task as `session`, which was read later, knows it; `None` if it has ended since.
     pub(crate) fn known_to(mut self, session: &Stored<Session>) -> Option<Self> {
         let Kept { resource, own, .. } = &mut self.kept;

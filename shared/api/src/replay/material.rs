@@ -16,7 +16,7 @@ use super::Replays;
 use crate::broken_off::CANCELED;
 use crate::change::{ANSWER, MATERIAL, STATE};
 use crate::conversation::{first_state, tells_of_hearing};
-use crate::documents::Stored;
+use crate::documents::{Stored, TranscriptSegment};
 use crate::ending::shortfall_of;
 use crate::refusal::store;
 
@@ -71,17 +71,17 @@ impl Replays {
         let began = of.started_at.unwrap_or(of.envelope.created_at);
         let mut source =
             Source { material: ReplayMaterial::new(began, state, end), record, events: Vec::new(), said: Vec::new() };
-        let stream = of.session_id.as_str();
-        let mut after = task.kept.own.first.saturating_sub(1);
+        let TranscriptSegment { stream, first, last } = task.events();
+        let mut after = first.saturating_sub(1);
         loop {
-            let stretch = self.reads.records().stretch(stream, after, PAGE).await.map_err(store)?;
+            let stretch = self.reads.records().stretch(&stream, after, PAGE).await.map_err(store)?;
             for one in stretch.entries {
                 after = one.position;
                 if one.entry.get("task_id").and_then(Value::as_str) == Some(of.envelope.id.as_str()) {
                     source.take(one.entry);
                 }
             }
-            if !stretch.more {
+            if !stretch.more || last.is_some_and(|last| after >= last) {
                 return Ok(source);
             }
         }
