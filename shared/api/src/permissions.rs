@@ -113,8 +113,13 @@ impl PermissionRequests {
             Some(task) => PageSource::One(crate::documents::key::<Task>(task.as_str())),
             None => PageSource::list::<Task>(tenant, Narrowed::to(session_id.as_ref().map(SessionId::as_str), None)),
         };
-        let sources = [PageSource::list::<PermissionRequest>(tenant, narrowed), waiting];
-        let asks_pending = status.is_none_or(|status| status == PermissionStatus::Pending);
+        // Those that wait are made from tasks, and those that were answered are stored.
+        let answered = PageSource::list::<PermissionRequest>(tenant, narrowed);
+        let sources = match status {
+            None => vec![answered, waiting],
+            Some(PermissionStatus::Pending) => vec![waiting],
+            Some(PermissionStatus::Approved | PermissionStatus::Denied) => vec![answered],
+        };
         let is_in = |request: &PermissionRequest| {
             let same_session = session_id.is_none() || request.session_id == session_id;
             let same_status = status.is_none_or(|status| request.status == status);
@@ -122,7 +127,7 @@ impl PermissionRequests {
         };
         let pick = |documents: Vec<Document>| {
             async move {
-                let requests = self.requests_of(call, documents, asks_pending).await?;
+                let requests = self.requests_of(call, documents).await?;
                 Ok(requests.into_iter().map(|request| request.filter(is_in)).collect())
             }
             .boxed()
@@ -130,19 +135,18 @@ impl PermissionRequests {
         self.lists.page_of(call, &sources, pick).await
     }
 
-    /// What each of `documents`, answered requests or tasks, is or asks for; without `asks_pending` nothing of tasks.
+    /// What each of `documents`, answered requests or tasks, is or asks for.
     async fn requests_of(
         &self,
         call: &Call,
         documents: Vec<Document>,
-        asks_pending: bool,
     ) -> Result<Vec<Option<PermissionRequest>>, ProtocolError> {
         let mut requests = Vec::new();
         let mut tasks = BTreeMap::new();
         for (place, document) in documents.into_iter().enumerate() {
             let is_task = document.key.kind == TaskId::OBJECT;
             if is_task {
-                let task = asks_pending.then(|| Stored::<Task>::seen(document, &call.actor)).flatten();
+                let task = Stored::<Task>::seen(document, &call.actor);
                 tasks.extend(task.map(|task| (place, task)));
                 requests.push(None);
             } else {

@@ -421,7 +421,7 @@ async fn the_folders_of_a_page_of_files_are_listed_by_one_read() {
 }
 
 /// A session with a task that waits for an approval: its path, the task and the request.
-async fn asking(world: &World) -> (String, String, Value) {
+pub(crate) async fn asking(world: &World) -> (String, String, Value) {
     let session = world.session().await;
     let expense = json!({"persona_id": "persona_expense-approval",
         "input": {"employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard"}});

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dormouse_ports::limits;
 use serde_json::{Value, json};
 
+use crate::extended::asking;
 use crate::shared_streams::Scene;
 use crate::world::{World, actor, ada, body, ids, says, text};
 
@@ -88,6 +89,26 @@ async fn events_of_a_task_that_has_ended_are_read_up_to_the_last_that_names_it()
             assert_eq!((ids(&rest).len(), &rest["page"]["has_more"]), (0, &json!(false)), "{path}");
             assert_eq!(scene.counting.entries_taken(), 1, "{path}: the event that it begins behind");
         }
+    }
+}
+
+/// Those that were answered are stored, and those that wait are made from tasks.
+#[tokio::test]
+async fn requests_of_one_status_are_looked_for_where_they_are() {
+    let scene = Scene::new();
+    let mut asked = Vec::new();
+    for _ in 0..5 {
+        scene.world.clock.advance(Duration::from_millis(1));
+        asked.push(text(&asking(&scene.world).await.2["id"]).to_owned());
+    }
+    let first = asked.remove(0);
+    asked.reverse();
+    scene.world.post(&format!("/v1/permission-requests/{first}/respond"), json!({"approved": true})).await;
+    scene.world.work().await.unwrap();
+    for (status, wanted, looked_at) in [("approved", vec![first], 1), ("denied", vec![], 1), ("pending", asked, 5)] {
+        scene.counting.listed_taken();
+        let page = scene.world.get(&format!("/v1/permission-requests?status={status}")).await;
+        assert_eq!((ids(&page), scene.counting.listed_taken()), (wanted, looked_at), "{status}");
     }
 }
 
