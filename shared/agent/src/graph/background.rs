@@ -69,20 +69,21 @@ pub(crate) async fn ask(
     match run.thinking.clone() {
         Some(thinking) => look(parts, provider, (run, &thinking), request).await,
         None => {
-            let before = run.rest.as_ref().map_or((0, 0), |rest| (rest.attempts, rest.jobs));
+            let before = run.rest.clone().unwrap_or_default();
             begin(parts, provider, (run, before), request).await
         }
     }
 }
 
-/// Begins a job behind so many attempts and jobs. Between the answer of the provider and the commit of this step a worker may
+/// Begins a job behind the attempts and jobs of the last rest. Between the answer of the provider and the commit of this step a worker may
 /// die: the next worker begins again with the same key, which is another one of the same request in words.
 async fn begin(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
-    (run, (attempts, jobs)): (&mut AgentRun, (u32, u32)),
+    (run, before): (&mut AgentRun, ModelRest),
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
+    let ModelRest { attempts, mending, jobs, .. } = before;
     let key = format!("{}/{}/model-{}", invocation()?, run.steps + 1, jobs + 1);
     let in_words = format!("{key}-in-words");
     let request_digest = of_value(request);
@@ -108,6 +109,7 @@ async fn begin(
                 failures,
                 message,
                 attempts,
+                mending,
                 jobs,
             }));
         }

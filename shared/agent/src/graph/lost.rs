@@ -7,14 +7,19 @@ use dormouse_ports::Category;
 use dormouse_ports::model::{FinishReason, ModelError, ModelErrorCategory, Response, Usage};
 use serde_json::Value;
 
+use super::digest::of_value;
 use super::gates::at_end;
-use super::model::{awake, conversational};
+use super::model::{awake, conversational, spread};
 use super::parts::AgentParts;
+use super::plan::invocation;
 use super::run::{AgentRun, ModelRest};
 use crate::workspace::HookEvent;
 
-/// Seconds of rest before each further attempt, after those that the call made by itself.
+/// Seconds of rest before each further attempt, after those that the call made by itself. Where the provider is away the last one
+/// holds from then on.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
+/// So many of these are a week.
+const MOST_RESTS: u32 = 6 + 7 * 24 * 4;
 /// The same where somebody has to mend what the provider refuses, a key for example; the last one holds from then on.
 const MENDING_RESTS: [u32; 4] = [60, 300, 900, 3600];
 /// So many of these are a week.
@@ -125,9 +130,22 @@ fn attempts_of(run: &AgentRun) -> u32 {
     rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default()
 }
 
-/// Seconds of the next rest; `None` where the run has rested as often as it may.
+/// The same of those that failed until somebody mended what the provider refused.
+fn mending_of(run: &AgentRun) -> u32 {
+    let rested = run.rest.as_ref().map(|rest| rest.mending);
+    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.mending)).unwrap_or_default()
+}
+
+/// Seconds of the next rest; `None` where the run has rested as often as it may, since each attempt may be paid.
 fn next_rest(run: &AgentRun) -> Option<u32> {
     usize::try_from(attempts_of(run)).ok().and_then(|attempts| RESTS.get(attempts)).copied()
+}
+
+/// The same behind `error`, and so many `jobs` of this step: for a week where the provider was away, and began nothing.
+fn next_rest_behind(run: &AgentRun, error: &ModelError, jobs: u32) -> Option<u32> {
+    let is_free = run.thinking.is_none() && jobs == run.rest.as_ref().map_or(0, |rest| rest.jobs);
+    let goes_on = is_free && error.category.is_transient() && attempts_of(run) < MOST_RESTS;
+    next_rest(run).or_else(|| RESTS.last().copied().filter(|_| goes_on)).filter(|_| error.is_transient())
 }
 
 /// True for what the provider refuses until somebody mends it elsewhere: the key, the model, or what is left of the money. The
@@ -186,42 +204,52 @@ pub(crate) async fn rest(
     error: &ModelError,
     rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
-    let (attempts, mending) = (attempts_of(run), run.rest.as_ref().map_or(0, |rest| rest.mending));
+    let (attempts, mending) = (attempts_of(run), mending_of(run));
     let asked = error.retry_after.unwrap_or_default();
     let waits = waits_for_mending(parts, run, error) && asked <= LONGEST_REST;
     if let Some(seconds) = next_mending_rest(mending).filter(|_| waits) {
-        let seconds = seconds.max(whole_seconds(asked));
+        let seconds = apart(run, seconds)?.max(whole_seconds(asked));
         tracing::error!(
             %error, mending, seconds,
             "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
         );
         let (mending, message) = (mending + 1, error.message.clone());
-        return Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }));
+        return Ok(resting(run, ModelRest { attempts, mending, needs_mending: true, seconds, message, ..rest }));
     }
-    let next = next_rest(run).filter(|_| error.is_transient());
+    let next = next_rest_behind(run, error, rest.jobs);
     let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
-        at_end(parts, HookEvent::RunFailed, end_of(error, mending).as_str(), run).await?;
+        let category = end_of(run, error);
+        at_end(parts, HookEvent::RunFailed, category.as_str(), run).await?;
         let late = match next.is_some() {
             true => format!("; it wants to be asked again in {} seconds, and no run sleeps as long", asked.as_secs()),
             false => String::new(),
         };
-        let failed = NodeError::new(format!("{}{late}", error.message)).with_category(end_of(error, mending));
+        let failed = NodeError::new(format!("{}{late}", error.message)).with_category(category);
         return Err(match parts.limits.shown_in_spans {
             Some(_) => failed,
             None => failed.observed_as(error.in_general()),
         });
     };
-    let seconds = whole_seconds(asked).max(seconds);
+    let seconds = apart(run, seconds)?.max(whole_seconds(asked));
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
     let (attempts, message) = (attempts + 1, error.message.clone());
     Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }))
 }
 
-/// The category with which a run ends behind `error` and so many rests for mending. Money that nobody has added for a week is a limit:
-/// as a rate it would be tried again, by each worker and for ever.
-fn end_of(error: &ModelError, mending: u32) -> Category {
-    let is_short_of_money = error.category == ModelErrorCategory::RateLimit && !error.is_transient();
-    if is_short_of_money && mending > 0 { Category::LimitExceeded } else { error.category.category() }
+/// The category with which `run` ends behind `error`. Where it has slept or worked before, that its model was not to be had for so
+/// long is a limit: as something that passes it would be tried again, by each worker and for ever.
+fn end_of(run: &AgentRun, error: &ModelError) -> Category {
+    let has_slept = run.rest.is_some() || run.thinking.is_some();
+    let is_over = has_slept || (run.steps > 0 && error.is_transient());
+    if is_over && error.category.is_transient() { Category::LimitExceeded } else { error.category.category() }
+}
+
+/// `seconds`, and up to an eighth more: runs that came to rest together, as all of a provider that is away do, are spread further
+/// with each rest, and do not all ask at the instant at which it is back.
+fn apart(run: &AgentRun, seconds: u32) -> Result<u32, NodeError> {
+    let seed = of_value(&(invocation()?.as_str(), run.steps, attempts_of(run), mending_of(run)));
+    let more = Duration::from_secs((seconds / 8).into()).mul_f64(spread(&seed));
+    Ok(seconds + whole_seconds(more))
 }
 
 fn resting(run: &AgentRun, rest: ModelRest) -> Update<AgentRun> {

@@ -530,7 +530,7 @@ fn options(parts: &AgentParts, invocation: &InvocationId, steps: u64) -> CallOpt
 }
 
 /// A number from 0 to 1 that differs between runs, so that they do not all try again at the same instant.
-fn spread(seed: &str) -> f64 {
+pub(crate) fn spread(seed: &str) -> f64 {
     let digits = u32::from_str_radix(seed.get(..8).unwrap_or_default(), 16).unwrap_or_default();
     f64::from(digits) / f64::from(u32::MAX)
 }

@@ -497,6 +497,9 @@ pub struct ModelRest {
     /// The same, of those that fail until somebody mends what the provider refuses.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mending: u32,
+    /// Whether the last one is such.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_mending: bool,
     /// Seconds to rest.
     pub seconds: u32,
     /// The last error.
@@ -527,6 +530,9 @@ pub struct Thinking {
     pub message: String,
     /// Attempts at this step that failed before it.
     pub attempts: u32,
+    /// The same, of those that failed until somebody mended what the provider refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mending: u32,
     /// Jobs of this step that ended without an answer before it.
     pub jobs: u32,
 }

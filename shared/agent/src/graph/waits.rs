@@ -251,20 +251,21 @@ pub(crate) fn agents(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun
 pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, NodeError> {
     let rest = run.rest.clone().unwrap_or_default();
     let pause = format!("{}/{}/rest-{}", invocation()?, run.steps, rest.attempts);
-    let (id, description) = match rest.mending {
-        0 => (pause, "The model cannot be asked now".to_owned()),
+    let id = if rest.mending > 0 { format!("{pause}-{}", rest.mending) } else { pause };
+    let description = match rest.needs_mending {
+        false => "The model cannot be asked now".to_owned(),
         // Whoever follows the run has to know, and not every one of them is shown the reason.
-        mending => {
+        true => {
             let reason = in_a_line(&beginning(&rest.message, SHOWN_WORDS));
             let until = "The run tries again now and then, until somebody has mended that";
-            (format!("{pause}-{mending}"), format!("The model refuses to be asked: {reason}\n{until}"))
+            format!("The model refuses to be asked: {reason}\n{until}")
         }
     };
     let wait = Wait::sleep(id, Delay::seconds(rest.seconds.max(1)))
         .kind("rest")
         .describe(description)
         .label("reason", rest.message);
-    Ok(if rest.mending > 0 { wait.label("needs_mending", true) } else { wait })
+    Ok(if rest.needs_mending { wait.label("needs_mending", true) } else { wait })
 }
 
 /// Next thing to do about a call that goes on elsewhere.

@@ -245,3 +245,44 @@ fn a_job_that_ended_for_want_of_money_is_begun_anew_once_there_is_some() {
     assert_eq!((said.last().map(String::as_str), tools.made().len()), (Some("thought through"), 1));
     assert_eq!(poor.0.load(Ordering::Relaxed), 3);
 }
+
+/// A model in the background that begins each job, and ends it behind the first one since the account has no money.
+#[derive(Default)]
+struct Penniless(AtomicUsize);
+
+#[async_trait]
+impl BackgroundProvider for Penniless {
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
+        Ok(StartedJob::running(format!("job-{}", self.0.fetch_add(1, Ordering::Relaxed) + 1)))
+    }
+
+    async fn poll(&self, job: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        if job.id == "job-1" {
+            return Ok(BackgroundStatus::Completed(Box::new(calls(&[("c1", "look", json!({ "to": "x" }))]))));
+        }
+        let error = ModelError::new(ModelErrorCategory::RateLimit, "there is no money");
+        Ok(BackgroundStatus::Failed(Box::new(ModelError { may_pass: Some(false), ..error })))
+    }
+
+    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
+        panic!("each job has ended")
+    }
+}
+
+#[test]
+fn a_job_that_ends_for_want_of_money_is_begun_every_hour_for_a_week_and_not_every_minute() {
+    let penniless = Arc::new(Penniless::default());
+    let provider = penniless.clone();
+    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
+    let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
+        parts.model.background = Some(provider.clone());
+    });
+    let run = bed.start("helper", message("look"));
+    bed.pass_days(1);
+    let begun = penniless.0.load(Ordering::Relaxed);
+    assert!((20..=29).contains(&begun), "{begun} jobs in a day");
+    bed.pass_days(6);
+    assert!(bed.status(&run).is_asleep());
+    bed.pass_days(1);
+    assert_eq!(bed.status(&run).failed().category, "limit_exceeded");
+}

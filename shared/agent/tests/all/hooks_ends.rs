@@ -64,6 +64,56 @@ fn a_run_that_a_hook_stops_after_a_rest_ends_there() {
     }
 }
 
+/// Counts how often it is told.
+#[derive(Debug, Default)]
+struct Told(Mutex<usize>);
+
+#[async_trait]
+impl HookHandler for Told {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        *self.0.lock().expect("not poisoned") += 1;
+        Ok(HookAnswer { model_call: None, text: String::new(), blocks: false })
+    }
+}
+
+#[test]
+fn a_run_whose_model_is_away_for_days_sleeps_until_it_is_back_and_ends_once_after_a_week() {
+    for comes_back in [true, false] {
+        let is_back = Arc::new(Mutex::new(false));
+        let back = is_back.clone();
+        let model = ScriptedModel::new(move |_| match *back.lock().expect("not poisoned") {
+            true => Ok(says("hello")),
+            false => Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")),
+        });
+        let (used, told) = (model.clone(), Arc::new(Told::default()));
+        let handler = told.clone();
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let mut parts = parts("", used.clone(), looker(), outside.clock.clone());
+            parts.hooks = vec![hook("tells", &[HookEvent::RunFailed], handler.clone())];
+            graph::graph(parts)
+        }));
+        let ended = || *told.0.lock().expect("not poisoned");
+        let runs = [bed.start("helper", message("hi")), bed.start("helper", message("hi"))];
+        bed.pass_days(2);
+        let due = runs.each_ref().map(|run| match bed.status(run) {
+            Status::Asleep { due_at, .. } => due_at,
+            ended @ (Status::Completed(_) | Status::Failed(_)) => panic!("it does not sleep: {ended:?}"),
+        });
+        assert_ne!(due[0], due[1], "what came to rest together does not wake together");
+        *is_back.lock().expect("not poisoned") = comes_back;
+        bed.pass_days(if comes_back { 1 } else { 5 });
+        assert_eq!((comes_back, ended()), (!bed.status(&runs[0]).is_asleep(), 0), "it has not failed");
+        bed.pass_days(1);
+        for run in &runs {
+            match comes_back {
+                true => assert_eq!(bed.status(run).completed()["reason"], "completed"),
+                false => assert_eq!(bed.status(run).failed().category, "limit_exceeded"),
+            }
+        }
+        assert_eq!(ended(), if comes_back { 0 } else { 2 }, "each is told once");
+    }
+}
+
 /// A run that makes its conversation shorter, by itself or as it was `asked` to, with a hook at `event` that answers
 /// `answer`: its end, and what its model was asked.
 fn compacting(asked: bool, event: HookEvent, on_error: OnHookError, answer: Value) -> (Status, Vec<CompletionRequest>) {

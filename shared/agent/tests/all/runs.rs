@@ -445,6 +445,23 @@ fn a_run_whose_model_refuses_what_somebody_can_mend_sleeps_until_that_is_mended(
 }
 
 #[test]
+fn a_model_that_is_away_behind_a_refusal_is_not_said_to_need_mending() {
+    let look = calls(&[("c1", "look", json!({ "to": "ada" }))]);
+    let busy = ModelError::new(ModelErrorCategory::Unavailable, "busy");
+    let refused = refusal(ModelErrorCategory::Authentication);
+    let model = ScriptedModel::playing(vec![Ok(look), Err(refused), Err(busy), Ok(says("done"))]);
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look"));
+    assert_eq!(asleep(&bed, &run).1["needs_mending"], json!(true));
+    bed.answer(&run, json!({})).unwrap();
+    let (_, waits) = asleep(&bed, &run);
+    assert_eq!((&waits["description"], &waits["reason"]), (&json!("The model cannot be asked now"), &json!("busy")));
+    assert_eq!(waits.get("needs_mending"), None);
+    bed.answer(&run, json!({})).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+}
+
+#[test]
 fn a_run_whose_model_refuses_to_be_asked_for_a_week_fails_as_its_provider_says() {
     let model = ScriptedModel::new(|request| match results(request).is_empty() {
         true => Ok(calls(&[("c1", "look", json!({ "to": "ada" }))])),
