@@ -110,6 +110,10 @@ pub struct Report {
     pub agents: usize,
     /// Of how many calls of their tools nobody knew whether they happened.
     pub doubts: usize,
+    /// How often a run of an agent slept since its model refused what somebody has to mend.
+    pub rests: usize,
+    /// How many saves found that another turn of their session had saved meanwhile.
+    pub overtaken: u64,
     /// The most calls that were under way at once.
     pub deepest: usize,
     /// How often each fault struck, in the order of [`Fault::ALL`].

@@ -46,6 +46,8 @@ fn every_invariant_holds_on_every_seed() {
     assert!(reports.iter().map(|report| report.aside).sum::<usize>() > 20, "hardly anything was put aside");
     assert!(reports.iter().map(|report| report.agents).sum::<usize>() > 20, "hardly an agent came to its end");
     assert!(reports.iter().map(|report| report.doubts).sum::<usize>() > 5, "hardly a call was in doubt");
+    assert!(reports.iter().map(|report| report.rests).sum::<usize>() > 0, "no model had to be mended");
+    assert!(reports.iter().map(|report| report.overtaken).sum::<u64>() > 0, "no save was overtaken");
     assert!(reports.iter().any(|report| report.deepest > 5), "calls never overlapped");
 }
 

@@ -115,7 +115,8 @@ impl ModelProvider for SimModel {
     async fn complete(&self, request: &CompletionRequest, _: &CallOptions) -> Result<Response, ModelError> {
         let invocation = name();
         let step = request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count() as u64;
-        match self.0.recorded_steps(&invocation.as_str().into()) {
+        let recorded = self.0.recorded_steps(&invocation.as_str().into());
+        match recorded {
             None => {
                 let how = format!("{invocation} asks for answer {}, and nothing of it is written", step + 1);
                 self.0.accuse("no model is asked for a run that nobody has claimed", how).await;
@@ -127,7 +128,12 @@ impl ModelProvider for SimModel {
             Some(_) => {}
         }
         let answer = answer(request);
-        let lost = |why: &'static str| Err(ModelError::new(ModelErrorCategory::Unavailable, why));
+        // Behind the first answer somebody has to mend what is wrong; before it, and later, the provider is away.
+        let category = match recorded {
+            Some(1) => ModelErrorCategory::Authentication,
+            Some(_) | None => ModelErrorCategory::Unavailable,
+        };
+        let lost = move |why: &'static str| Err(ModelError::new(category, why));
         self.0.call("model", invocation, move |_| Ok(answer), lost).await
     }
 }
@@ -258,6 +264,12 @@ pub(crate) fn payments_are_told(rest: &Quiescent<'_>) -> Result<(), String> {
 fn result<'s>(state: &'s Map, call: &str) -> Option<&'s str> {
     let mut messages = list(state, "messages").iter();
     messages.find(|message| message["tool_call_id"] == call)?["content"].as_str()
+}
+
+/// How often a run of an agent has slept since its model refuses what somebody has to mend.
+pub(crate) fn rests(history: &History) -> usize {
+    let is_such = |metadata: &Map| metadata.get("needs_mending") == Some(&json!(true));
+    history.pauses.values().filter(|pause| pause.descriptor.metadata.as_ref().is_some_and(is_such)).count()
 }
 
 /// How many runs of agents have ended, and of how many calls nobody knew whether they happened.

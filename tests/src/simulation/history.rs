@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId,
     InvocationRecord, InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, Page, ParkedRow, PausedInvocation,
-    PendingRow, SessionId, SessionRecord, SignalBringer, SignalDescriptor, SignalId, SignalState, StoreError, WakePlan,
-    limits,
+    PendingRow, SessionExpectation, SessionId, SessionRecord, SignalBringer, SignalDescriptor, SignalId, SignalState,
+    StoreError, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -88,6 +88,8 @@ pub(crate) struct History {
     attempts: BTreeMap<InvocationId, u32>,
     /// How many calls changed something.
     pub(crate) changes: u64,
+    /// How many saves found that another turn of their session had saved meanwhile.
+    pub(crate) overtaken: u64,
     pub(crate) violation: Option<Violation>,
 }
 
@@ -183,6 +185,7 @@ impl History {
             None if self.is_frugal => Vec::new(),
             _ => rows(store),
         };
+        self.overtaken += u64::from(is_overtaken(call, session.as_ref()));
         self.note(call, invocation.as_ref(), session.as_ref());
         let sight = Sight { call, history: self, invocation, session, grown, rows };
         let broken = EVERY_STEP.iter().find_map(|(invariant, holds)| {
@@ -455,6 +458,16 @@ fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
         Call::Claim { request, .. } => Some(&request.invocation_id),
         Call::Commit { commit, .. } => commit.invocation.as_ref().map(InvocationWrite::invocation_id),
         Call::Lease { .. } | Call::Buffer { .. } => None,
+    }
+}
+
+/// Whether `call` is a save that was refused since another one had been there before.
+fn is_overtaken(call: Call<'_>, session: Option<&Changed<SessionRecord>>) -> bool {
+    let Call::Commit { commit, done: false } = call else { return false };
+    let version = session.and_then(|changed| changed.before.as_ref()).map_or(0, |before| before.version);
+    match commit.session.as_ref().map(|session| session.expect) {
+        Some(SessionExpectation::Version(expected)) => expected != version,
+        Some(SessionExpectation::Any) | None => false,
     }
 }
 

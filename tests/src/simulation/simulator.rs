@@ -146,6 +146,8 @@ impl Simulator {
         let calls = self.calls;
         let replayed = self.replayed;
         let (agents, doubts) = agents::counted(&self.outside.history);
+        let rests = agents::rests(&self.outside.history);
+        let overtaken = self.outside.history.overtaken;
         let deepest = self.deepest;
         let trace = self.trace.into_lines();
         Report {
@@ -159,6 +161,8 @@ impl Simulator {
             replayed,
             agents,
             doubts,
+            rests,
+            overtaken,
             deepest,
             struck,
             violation,
