@@ -203,7 +203,7 @@ impl DeltaSink for ShownLive {
     }
 }
 
-/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests. Commands do not see `data`.
+/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests. They do not see `data`.
 pub(crate) fn tools(folder: &Path, data: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
     // On this machine a secret is a variable of the environment.
     let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));

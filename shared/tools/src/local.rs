@@ -1,8 +1,8 @@
 //! The folder of a workspace on this machine, in which tools work.
 //!
 //! Files: no path leaves the folder (`openat2` below its root), whatever links say, and even if they are swapped. What
-//! the runs of the workspace keep for themselves (`.openharness/data`, `.openharness/state`) is not seen, and
-//! definitions of agents are not changed; `.openharness/memory` may be.
+//! the runs of the workspace keep for themselves (`.openharness/data`, `.openharness/state`, the data folder of the server) is
+//! not seen, and definitions of agents are not changed; `.openharness/memory` may be.
 //!
 //! Commands: a process group of its own, and where the machine has it a process namespace; an environment of its own; limits
 //! on time, output, memory and processes. Where the machine has mount namespaces, what the runs keep for themselves is not seen
@@ -53,9 +53,11 @@ impl LocalBackend {
         Ok(Self { place: Arc::new(place), is_copy: false, hidden: Arc::new(hidden) })
     }
 
-    /// The same, in which commands do not see the folder `data` either, as far as the machine can hide it.
+    /// The same, in which tools do not see the folder `data` either: those of files in no case, commands as far as the machine
+    /// can hide it.
     #[must_use]
     pub fn hiding(self, data: &Path) -> Self {
+        self.place.keep(data);
         let hidden = self.place.own().chain([data.to_owned()]).map(HiddenFolder::new);
         Self { hidden: Arc::new(hidden.collect()), ..self }
     }

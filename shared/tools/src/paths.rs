@@ -31,10 +31,9 @@ pub(crate) fn within(path: &str, relative: &str) -> Result<String, ExecutionErro
 /// True if tools may change the file at `path`, which is relative to the root; `others` are further folders of definitions.
 pub(crate) fn may_change(path: &str, others: &[String]) -> Result<(), ExecutionError> {
     let parts: Vec<&str> = path.split('/').collect();
-    let is_in = |folder: &String| begins(&parts, &folder.split('/').collect::<Vec<_>>());
     let is_definition = begins(&parts, DEFINITIONS) && !begins(&parts, MEMORY);
     let is_instructions = parts.len() == INSTRUCTIONS.len() && begins(&parts, INSTRUCTIONS);
-    match is_definition || is_instructions || others.iter().any(is_in) {
+    match is_definition || is_instructions || others.iter().any(|folder| is_in(path, folder)) {
         true => Err(confined(path, "definitions of agents are changed by people, not by tools")),
         false => Ok(()),
     }
@@ -44,6 +43,11 @@ pub(crate) fn may_change(path: &str, others: &[String]) -> Result<(), ExecutionE
 pub(crate) fn is_own(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     OWN.iter().any(|own| begins(&parts, own))
+}
+
+/// True if the relative `path` is `folder` or in it.
+pub(crate) fn is_in(path: &str, folder: &str) -> bool {
+    begins(&path.split('/').collect::<Vec<_>>(), &folder.split('/').collect::<Vec<_>>())
 }
 
 fn begins(parts: &[&str], beginning: &[&str]) -> bool {

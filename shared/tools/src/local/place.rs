@@ -2,14 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, FileType};
 use dormouse_ports::execution::ExecutionError;
 use nix::libc::ELOOP;
 
-use crate::paths::{OWN, confined, within};
+use crate::paths::{OWN, confined, is_in, is_own, within};
 
 /// The folder.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(super) struct Place {
     pub(super) dir: Dir,
     /// Held from the check of a condition to the write.
     pub(super) writing: Mutex<()>,
+    /// The data folder of the server, where that is in here; empty where it is this folder itself.
+    data: OnceLock<String>,
 }
 
 impl Place {
@@ -27,12 +29,29 @@ impl Place {
         let shown = root.display().to_string();
         let root = root.canonicalize().map_err(|error| failed(&error, &shown))?;
         let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| failed(&error, &shown))?;
-        Ok(Self { root, dir, writing: Mutex::new(()) })
+        Ok(Self { root, dir, writing: Mutex::new(()), data: OnceLock::new() })
     }
 
     /// The folders that runs keep for themselves.
     pub(super) fn own(&self) -> impl Iterator<Item = PathBuf> {
         OWN.iter().map(|parts| parts.iter().fold(self.root.clone(), |folder, part| folder.join(part)))
+    }
+
+    /// Also keeps the data folder of the server, `data`, from tools. It need not be there yet.
+    pub(super) fn keep(&self, data: &Path) {
+        let data = real(data);
+        if let Some(inside) = data.strip_prefix(&self.root).ok().and_then(Path::to_str) {
+            let _ = self.data.set(inside.to_owned());
+        }
+    }
+
+    /// True if the folder at the relative `path` is not for tools.
+    pub(super) fn is_kept(&self, path: &str) -> bool {
+        is_own(path) || self.is_data(path)
+    }
+
+    fn is_data(&self, path: &str) -> bool {
+        self.data.get().is_some_and(|data| data.is_empty() || is_in(path, data))
     }
 
     /// `path` as one that is relative to the root; empty for the root itself.
@@ -48,7 +67,11 @@ impl Place {
                 .ok_or_else(|| confined(path, "it is outside of the workspace"))?,
             false => path,
         };
-        within(path, relative)
+        let inside = within(path, relative)?;
+        match self.is_data(&inside) {
+            true => Err(confined(path, "it is in the data folder of the server, which has its keys")),
+            false => Ok(inside),
+        }
     }
 
     /// The path of a file or folder that is there, with its links resolved: they must not lead to what may not be used.
@@ -70,6 +93,14 @@ impl Place {
         };
         self.inside(&format!("{folder}/{name}"))
     }
+}
+
+/// `path` with the links resolved of as much of it as is there.
+fn real(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = path.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
+    let real = there.and_then(|(folder, real)| Some(real.join(path.strip_prefix(folder).ok()?)));
+    real.unwrap_or(path)
 }
 
 /// Kind of thing that something is that is no file.
@@ -113,6 +144,30 @@ pub(super) fn failed(error: &io::Error, path: &str) -> ExecutionError {
 mod tests {
     use super::*;
     use crate::paths::may_change;
+
+    #[test]
+    fn a_data_folder_in_the_workspace_is_kept_from_tools_by_whatever_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::open(folder.path()).expect("it opens");
+        let root = place.root.clone();
+        std::os::unix::fs::symlink(&root, root.join("here")).expect("a link");
+        place.keep(&root.join("here/state/server"));
+        std::fs::create_dir_all(root.join("state/server")).expect("folders");
+        std::fs::write(root.join("state/server/api-key"), "dm_1").expect("a file");
+        std::os::unix::fs::symlink("state/server", root.join("other")).expect("a link");
+        let absolute = root.join("state/server/api-key").display().to_string();
+        for path in ["state/server/api-key", "STATE/Server", "./state//server/x", "other/api-key", &absolute] {
+            assert!(matches!(place.resolved(path), Err(ExecutionError::Confined { .. })), "{path}");
+        }
+        assert!(place.is_kept("state/server") && !place.is_kept("state") && !place.is_kept("state/servers"));
+        assert_eq!(place.inside("state/server.md").as_deref(), Ok("state/server.md"));
+        let elsewhere = Place::open(&root.join("state/server")).expect("it opens");
+        elsewhere.keep(&root);
+        assert_eq!(elsewhere.inside("api-key").as_deref(), Ok("api-key"), "another folder that is around this one");
+        let itself = Place::open(&root).expect("it opens");
+        itself.keep(&root);
+        assert!(itself.inside("state").is_err() && itself.resolved("").is_err());
+    }
 
     #[test]
     fn paths_stay_inside_and_off_what_is_kept() {

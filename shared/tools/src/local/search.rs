@@ -8,7 +8,6 @@ use dormouse_ports::execution::{ExecutionError, FoundFiles, GlobRequest, GrepReq
 use super::files;
 use super::place::{Place, failed};
 use crate::matching::{Abandoned, Search, below, matcher};
-use crate::paths::is_own;
 
 /// Entries of folders that one search looks at.
 const MOST_ENTRIES: usize = 200_000;
@@ -85,11 +84,12 @@ fn walk(
         false => place.dir.open_dir(folder),
     };
     let dir = dir.map_err(|error| failed(&error, folder))?;
-    let mut walk = SearchWalk { visit, abandoned, left: MOST_ENTRIES };
+    let mut walk = SearchWalk { place, visit, abandoned, left: MOST_ENTRIES };
     Ok(!walk.folder(&dir, folder, 0))
 }
 
 struct SearchWalk<'v> {
+    place: &'v Place,
     visit: &'v mut dyn FnMut(&str) -> bool,
     abandoned: &'v Abandoned,
     left: usize,
@@ -118,7 +118,7 @@ impl SearchWalk<'_> {
             if kind.is_file() {
                 return (self.visit)(&path);
             }
-            if !kind.is_dir() || name == ".git" || depth == DEEPEST || is_own(&path) {
+            if !kind.is_dir() || name == ".git" || depth == DEEPEST || self.place.is_kept(&path) {
                 return true;
             }
             match dir.open_dir(&name) {
