@@ -15,7 +15,8 @@ trap 'trap "" INT; printf "interrupted: what AWS was told before goes on there\n
 command -v aws >/dev/null || fail "the AWS command line (aws) is not installed"
 region=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
 [ -n "$region" ] || fail "no region is set; AWS_REGION sets one"
-export AWS_REGION=$region AWS_DEFAULT_REGION=$region AWS_PAGER=''
+# The files that it is given are UTF-8, whatever language this shell speaks.
+export AWS_REGION=$region AWS_DEFAULT_REGION=$region AWS_PAGER='' AWS_CLI_FILE_ENCODING=UTF-8
 identity=$(aws sts get-caller-identity --query '[Account, Arn]' --output text) ||
     fail "the AWS command line has no working credentials; aws sts get-caller-identity says why"
 account=$(cut -f 1 <<<"$identity")

@@ -50,7 +50,8 @@ def end(answer=None, failure=None):
 
 
 def given_file(name):
-    with open(option(name).removeprefix("file://")) as file:
+    # Without that variable it is the encoding of the locale, which may know no other letters.
+    with open(option(name).removeprefix("file://"), encoding=os.environ.get("AWS_CLI_FILE_ENCODING", "ascii")) as file:
         return json.load(file)
 
 

@@ -600,9 +600,9 @@ class Deployment(Scripts):
 
     def test_files_are_named_as_they_are_seen_by_who_deploys(self):
         account = self.deployed()
-        (account.folder / "channels.json").write_bytes(b'{"ops":\r\n\t{"slack": "https://hooks.example.com/x"}}\r\n')
+        (account.folder / "channels.json").write_bytes(b'{"gr\xc3\xbcn":\r\n\t{"slack": "https://hooks.example.com/x"}}\r\n')
         self.goes(account.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE="channels.json", ZIPS="."))
-        self.assertIn("hooks.example.com", account.secrets["/dormouse/dev/notifications"])
+        self.assertIn('{"grün":   {"slack": "https://hooks.example.com/x"}}', account.secrets["/dormouse/dev/notifications"])
 
     def test_what_no_function_could_read_is_refused_before_anything_is_written(self):
         account = self.deployed()
