@@ -51,11 +51,6 @@ settled() {
     return 1
 }
 
-# changing: whether somebody changes the stack just now.
-changing() {
-    [[ $(aws cloudformation describe-stacks --stack-name "$stack" --output text --query 'Stacks[0].StackStatus') = *_IN_PROGRESS ]]
-}
-
 # settings TABLE: gives it what no restored, copied or imported table has: time to live, recovery, protection. Refuses one
 # that is no table of Dormouse.
 settings() {

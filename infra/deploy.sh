@@ -424,7 +424,7 @@ deploy() {
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
         --parameter-overrides "file://$parameters" --tags "${tags[@]}" ||
-        { changing && settled && look && [ "$(standing Release)" = "$release" ]; } ||
+        { look && [[ $state = *_IN_PROGRESS ]] && settled && look && [ "$(standing Release)" = "$release" ]; } ||
         fail "the deployment failed: aws cloudformation describe-stack-events --stack-name $stack tells why"
 }
 

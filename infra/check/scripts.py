@@ -437,6 +437,12 @@ class Deployment(Scripts):
         account.now(becomes=[*state, "UPDATE_ROLLBACK_COMPLETE"], updated=False)
         self.refused(account.deploy(), "the deployment failed")
 
+    def test_a_deployment_whose_end_nobody_tells_is_not_said_to_have_failed(self):
+        account = self.deployed()
+        # Credentials that expire while CloudFormation works end the command and all that are called behind it.
+        account.now(becomes=[None] * 60)
+        self.assertNotIn("the deployment failed", self.refused(account.deploy(), "nobody tells whether there is a stack dormouse-dev"))
+
     def test_what_somebody_else_deploys_meanwhile_is_not_taken_for_this_deployment(self):
         account = self.deployed()
         another = ["UPDATE_COMPLETE", *["UPDATE_IN_PROGRESS"] * 60, "UPDATE_COMPLETE"]
