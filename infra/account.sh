@@ -56,9 +56,9 @@ standing() { told parameter "$1"; }
 has_bucket() {
     local said
     if said=$(aws s3api head-bucket --bucket "$1" --expected-bucket-owner "$account" 2>&1 >/dev/null); then return; fi
-    [[ $said != *404* && $said != *NoSuchBucket* ]] || return 1
+    [[ $said != *"(404)"* && $said != *NoSuchBucket* ]] || return 1
     # An answer without words: of credentials that have expired it is 400.
-    [[ $said = *403* ]] || fail "nobody tells whether there is a bucket $1: nothing was written into it or removed from it. Begin again when" \
+    [[ $said = *"(403)"* ]] || fail "nobody tells whether there is a bucket $1: nothing was written into it or removed from it. Begin again when" \
         "this works: aws s3api head-bucket --bucket $1; with credentials that have expired it is Bad Request. $said"
     fail "the bucket $1 is of another account than $account, or may not be looked at (s3:ListBucket): nothing was written into it or" \
         "removed from it. ${2:-} $said"

@@ -118,8 +118,8 @@ if command == "s3api list-buckets":
     end({"Buckets": [{"Name": name} for name, one in account["buckets"].items() if one.get("owner", OURS) == OURS]})
 if service == "s3api":
     found = account["buckets"].get(option("--bucket"))
-    if action == "head-bucket" and account.get("expired"):
-        end(failure=f"An error occurred (400) when calling {command}: Bad Request")
+    if action == "head-bucket" and account.get("no_bucket_seen"):
+        end(failure=account["no_bucket_seen"])
     if found is None:
         end(failure=f"An error occurred (404) when calling {command}: Not Found")
     # Each call says whose it has to be.
