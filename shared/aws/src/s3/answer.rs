@@ -68,6 +68,10 @@ fn refused(key: &str, status: u16, body: &str) -> Attempt {
     };
     match (status, code) {
         (404, "NoSuchBucket") => Attempt::Final(Err(ObjectError::Denied(format!("there is no such bucket: {key}")))),
+        (301, _) => {
+            let sentence = format!("{}: it is in another region, which AWS_REGION has to name", sentence());
+            Attempt::Final(Err(ObjectError::Rejected(sentence)))
+        }
         (404, _) => Attempt::Final(Ok(Received::Nothing)),
         (412, _) => Attempt::Final(Err(ObjectError::Conflict(key.to_owned()))),
         // Of two conditional writes at the same time the second may be told to come again.

@@ -102,6 +102,9 @@ async fn what_passes_is_tried_again_and_what_does_not_is_named() {
     fetch.answer(said(400, "ExpiredToken"));
     let expired = objects.get("a", 10).await.expect_err("credentials of yesterday");
     assert!(matches!(&expired, ObjectError::Denied(told) if told.contains("new credentials")), "{expired}");
+    fetch.answer(said(301, "PermanentRedirect"));
+    let elsewhere = objects.get("a", 10).await.expect_err("a bucket of another region");
+    assert!(matches!(&elsewhere, ObjectError::Rejected(told) if told.contains("AWS_REGION")), "{elsewhere}");
     fetch.answer(ScriptedAnswer::pieces(200, ["too much for it"]));
     assert!(matches!(objects.get("a", 10).await, Err(ObjectError::TooLarge { .. })));
 }
