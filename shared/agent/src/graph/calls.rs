@@ -29,6 +29,9 @@ const TOOL_ERROR: &str = "tool_error";
 /// Bytes of what is known of a call in doubt: it is recorded with those of the calls beside it.
 const LONGEST_DOUBT: usize = 4 * 1024;
 
+/// The pauses before an approved call is tried again whose server is away.
+const AWAY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+
 /// A call that ran, or may have run.
 pub(super) struct FinishedCall {
     pub(super) at: usize,
@@ -68,7 +71,7 @@ impl Making<'_> {
         let mut is_last = false;
         let effects = SideEffects::default();
         let underway = Underway { making: self, call, started, is_over: false };
-        let made = self.try_make(call, &effects).await;
+        let made = self.make_or_wait(call, &effects).await;
         underway.over(&made);
         let Outcome { status, whole, pictures } = match made {
             Ok((mut reply, was_last)) => {
@@ -124,6 +127,32 @@ impl Making<'_> {
             record.tell(&read);
         }
         operation_ended(record.operation(shown));
+    }
+
+    /// Makes the call. One that a person approved, and that cannot be sent since its server is away, is tried again for a short
+    /// while: if the model called once more, a person would have to approve that as well.
+    async fn make_or_wait(self, call: &PlannedCall, effects: &SideEffects) -> Made {
+        let clock = &self.parts.clock;
+        let began = clock.monotonic();
+        let longest = CallTime::of(self.parts, self.usage, self.longest(), self.behind).limit;
+        let mut made = self.try_make(call, effects).await;
+        for pause in AWAY {
+            let waited = clock.monotonic().saturating_sub(began) + pause;
+            // What is left has to do for the call itself.
+            if !made.as_ref().is_err_and(|error| is_away(call, error)) || waited * 2 > longest {
+                break;
+            }
+            clock.sleep(pause).await;
+            let tools = Toolset::of(self.parts).await;
+            made = Making { tools: &tools, ..self }.try_make(call, effects).await;
+        }
+        made
+    }
+
+    /// The longest that a call may take whose tool says nothing of that.
+    fn longest(self) -> Duration {
+        let policy = self.parts.agent.policy.tool_timeout_seconds.map(Duration::from_secs);
+        policy.unwrap_or(self.parts.limits.tool_timeout)
     }
 
     async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Made {
@@ -229,6 +258,21 @@ impl Making<'_> {
             ToolReply::InputRequired(request) => CallStatus::Asking { request, unfit: 0 }.into(),
         }
     }
+}
+
+/// True if `error` is that of a call which a person approved, and which was not sent: its server is away, and may be back soon.
+fn is_away(call: &PlannedCall, error: &ToolError) -> bool {
+    let is_approved = match &call.status {
+        CallStatus::Ready { approved_digest, .. } | CallStatus::Begun { approved_digest, .. } => {
+            approved_digest.is_some()
+        }
+        CallStatus::NeedsApproval
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Answered { .. } => false,
+    };
+    is_approved && call.origin == ToolOrigin::External && error.kind == ToolErrorKind::Transient && !error.uncertain
 }
 
 /// The reply, and whether it was ended because the time of its run was over.

@@ -3,6 +3,7 @@
 mod agents;
 mod agents_crashes;
 mod answers;
+mod away;
 mod background;
 mod bundle;
 mod cast;
