@@ -182,7 +182,8 @@ impl Tenure {
     }
 }
 
-/// The claim of an invocation of which nothing is stored yet. A failure that may pass leaves it to the next worker.
+/// The claim of an invocation of which nothing is stored yet. A failure that may pass leaves it to the next worker, as does a lost
+/// race of its own for the session; one that a node raised may be lost each time.
 fn first_claim(own: &Own, at: RunContext<'_>) -> Claimed {
     let ports = at.engine.ports();
     let now = at.engine.ports().clock.now();
@@ -193,10 +194,11 @@ fn first_claim(own: &Own, at: RunContext<'_>) -> Claimed {
     let owner = owner.unwrap_or_else(|| ports.ids.fresh().into());
     let held_for = own.lease.as_ref().map_or(DEFAULT_CLAIM, |terms| terms.duration);
     let claim = Claim { owner, until: now + held_for, payload: Map::new(), attempts: 1 };
-    let after_error = |error: &EngineError| match error.is_transient() {
-        true => AfterError::KeepClaim,
-        false => AfterError::End,
-    };
+    let after_error =
+        |error: &EngineError| match error.is_transient() || *error.category() == Category::SessionWriteConflict {
+            true => AfterError::KeepClaim,
+            false => AfterError::End,
+        };
     Claimed { paused, claim, held_for, after_error }
 }
 

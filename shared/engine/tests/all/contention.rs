@@ -101,3 +101,30 @@ async fn what_others_were_always_faster_than_is_free_for_the_next_worker_at_once
     let stored = stage.store.load_invocation(&id).await.unwrap().unwrap();
     assert!(matches!(stored.status, InvocationStatus::Accepted { .. }), "{:?}", stored.status);
 }
+
+#[tokio::test]
+async fn a_fresh_turn_with_durable_steps_that_others_were_always_faster_than_is_left_to_the_next_worker() {
+    for (concurrency, goes_on) in [(SessionConcurrency::Rebase, true), (SessionConcurrency::Optimistic, false)] {
+        let stage = Stage::default();
+        let schema = StateSchema::new().field("answer", Field::new(FieldType::Int, json!(0)));
+        let graph = GraphBuilder::new("job", schema)
+            .entry("work")
+            .function("work", |_| async { Ok(Update::none().with("answer", json!(1))) })
+            .durable("work")
+            .edge("work", END)
+            .sessions(SessionPolicy::projected(["answer"]).concurrency(concurrency));
+        let graph = Arc::new(graph.compile().unwrap());
+        let id = InvocationId::from("turn-1");
+        let call = Invocation {
+            invocation_id: Some(id.clone()),
+            session_id: Some("s".into()),
+            cancelable: true,
+            ..Invocation::default()
+        };
+        let overtaken = stage.engine_on(Overtaken::on(&stage, usize::MAX));
+        let error = overtaken.invoke(&graph, call).await.unwrap_err();
+        assert_eq!(error.category(), &Category::SessionWriteConflict);
+        let stored = stage.store.load_invocation(&id).await.unwrap().unwrap().status;
+        assert_eq!(matches!(stored, InvocationStatus::Accepted { .. }), goes_on, "{concurrency:?}: {stored:?}");
+    }
+}
