@@ -1,5 +1,6 @@
 //! A session, written whole.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -102,14 +103,18 @@ struct ExportLines {
 
 impl ExportLines {
     fn to(place: Option<PathBuf>) -> Result<Self, SessionExportError> {
-        let unfinished = place.as_deref().filter(|path| is_replaced(path)).map(beside);
-        let out: Box<dyn Write> = match unfinished.as_ref().or(place.as_ref()) {
-            Some(path) => {
-                let file = if unfinished.is_some() { begun(path) } else { File::create(path) };
-                let file = file.map_err(|error| SessionExportError::File { place: path.clone(), error })?;
-                Box::new(io::BufWriter::new(file))
+        let at = |path: &Path| {
+            let place = path.to_owned();
+            move |error| SessionExportError::File { place, error }
+        };
+        let (out, unfinished): (Box<dyn Write>, _) = match place.as_deref() {
+            Some(path) if is_replaced(path) => {
+                remove_left(path);
+                let (file, unfinished) = begun(path).map_err(at(path))?;
+                (Box::new(io::BufWriter::new(file)), Some(unfinished))
             }
-            None => Box::new(io::stdout()),
+            Some(path) => (Box::new(io::BufWriter::new(File::create(path).map_err(at(path))?)), None),
+            None => (Box::new(io::stdout()), None),
         };
         Ok(Self { out, place, unfinished, count: 0 })
     }
@@ -146,16 +151,43 @@ fn is_replaced(path: &Path) -> bool {
     fs::symlink_metadata(path).map_or(true, |there| there.is_file())
 }
 
-/// The file beside `path` that is written first, and by no other export.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.unfinished", Uuid::new_v4().simple()));
-    name.into()
+/// Ending of the file that an export writes first, behind the name of its own and 32 digits.
+const UNFINISHED: &str = ".unfinished";
+
+/// Makes the file beside `path` that is written first: by no other export, and to be read by this user alone, since what was said
+/// is in it. It is locked for as long as this process has it.
+fn begun(path: &Path) -> io::Result<(File, PathBuf)> {
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}{UNFINISHED}", Uuid::new_v4().simple()));
+        let unfinished = PathBuf::from(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        // Where there are no locks, none is removed either.
+        let _ = file.lock();
+        // Before it was locked another export may have taken it for one that was left.
+        if unfinished.try_exists()? {
+            return Ok((file, unfinished));
+        }
+    }
 }
 
-/// Makes a file that only this user can read: what was said is in it.
-fn begun(file: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)
+/// Removes what exports to `path` left that were killed: files that no process has locked.
+fn remove_left(path: &Path) {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let file_name = entry.file_name();
+        let digits = || file_name.to_str()?.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(UNFINISHED);
+        let is_ours = digits().is_some_and(|digits| Uuid::try_parse(digits).is_ok());
+        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let Ok(left) = OpenOptions::new().write(true).open(entry.path()) else { continue };
+        if left.try_lock().is_ok() {
+            // Where it cannot be removed, this export is not held up by it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -184,6 +216,25 @@ mod tests {
         begun("second").end("session_1").expect("it is whole");
         assert!(fs::read_to_string(&place).expect("a file").contains("second"));
         assert!(!is_replaced(folder.path()) && is_replaced(&folder.path().join("new")));
+    }
+
+    #[test]
+    fn what_exports_left_that_were_killed_goes_with_the_next_one_to_the_same_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let (place, digits) = (at("session.jsonl"), "0123456789abcdef0123456789abcdef");
+        let left = at(&format!("session.jsonl.{digits}.unfinished"));
+        let others = [at(&format!("other.jsonl.{digits}.unfinished")), at("session.jsonl.mine.unfinished")];
+        for path in others.iter().chain([&left]) {
+            fs::write(path, "half").expect("a file");
+        }
+        let under_way = ExportLines::to(Some(place.clone())).expect("a file");
+        assert!(!left.exists() && others.iter().all(|other| other.exists()));
+        ExportLines::to(Some(place.clone())).expect("a file").end("session_1").expect("it is whole");
+        let unfinished = under_way.unfinished.clone().expect("it is beside");
+        assert!(unfinished.exists(), "another export has it");
+        under_way.end("session_1").expect("it is whole");
+        assert!(!unfinished.exists() && place.exists());
     }
 
     #[test]
