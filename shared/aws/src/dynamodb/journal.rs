@@ -277,6 +277,15 @@ fn with_body(item: &Item, body: Map) -> Result<Document, StoreError> {
     })
 }
 
+/// How far batches of a stream are read.
+#[derive(Clone, Copy, Debug)]
+enum Reach {
+    /// As far as the limit goes.
+    Limit,
+    /// As far as one request goes.
+    Request,
+}
+
 /// Streams of entries, and the feeds that tell of appends to them.
 #[derive(Clone, Debug)]
 pub(super) struct StreamItems {
@@ -287,7 +296,7 @@ pub(super) struct StreamItems {
 impl StreamItems {
     pub(super) async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         let mut entries = Vec::new();
-        for batch in self.batches(stream, after, (limit, true)).await?.0 {
+        for batch in self.batches(stream, after, limit, Reach::Limit).await?.0 {
             if entries.len() >= limit {
                 break;
             }
@@ -301,7 +310,7 @@ impl StreamItems {
     pub(super) async fn stretch(&self, stream: &str, after: u64, limit: usize) -> Result<EntryStretch, StoreError> {
         let mut stretch = EntryStretch::default();
         let mut bytes = 0;
-        let (batches, goes_on) = self.batches(stream, after, (limit, false)).await?;
+        let (batches, goes_on) = self.batches(stream, after, limit, Reach::Request).await?;
         for batch in batches {
             stretch.more = stretch.entries.len() >= limit || bytes > limits::PAGE;
             if stretch.more {
@@ -331,13 +340,13 @@ impl StreamItems {
         Ok(found.into_iter().find(|entry| entry.position == position))
     }
 
-    /// Batches of `stream` with all entries behind `after`, as far as `limit` of them go, or, where not all are wanted, as one
-    /// request does; and whether there may be more.
+    /// Batches of `stream` with all entries behind `after`, as far as `limit` of them and `reach` go; and whether there may be more.
     async fn batches(
         &self,
         stream: &str,
         after: u64,
-        (limit, all): (usize, bool),
+        limit: usize,
+        reach: Reach,
     ) -> Result<(Vec<Item>, bool), StoreError> {
         if after > 0 {
             // Who goes on is at the end, mostly.
@@ -353,9 +362,9 @@ impl StreamItems {
         let behind = Some(keys::batch_order(after));
         let range = KeyRange { pk: keys::stream_partition(stream), after: behind, backwards: false };
         // Every batch has an entry behind `after`, so that as many batches are enough.
-        let (mut batches, goes_on) = match all {
-            true => (self.table.query_range(&range, limit).await?, false),
-            false => self.table.query_once(&range, limit).await?,
+        let (mut batches, goes_on) = match reach {
+            Reach::Limit => (self.table.query_range(&range, limit).await?, false),
+            Reach::Request => self.table.query_once(&range, limit).await?,
         };
         let begins = batches.first().map(bounds).transpose()?.map(|(first, _)| first);
         if after > 0
