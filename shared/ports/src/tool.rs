@@ -33,6 +33,9 @@ pub use spec::{Effect, ToolAnnotations, ToolSpec};
 /// Time that a command has behind its own to tell what came of it, before nobody waits for its call any more.
 pub const TIME_TO_TELL: Duration = Duration::from_secs(2);
 
+/// Bytes of a tool's output that models are shown.
+pub const SHOWN_OUTPUT: usize = 32 << 10;
+
 /// Names of the tools that Dormouse brings itself. No other tool may have one of them, in upper or lower case.
 pub const NATIVE_TOOLS: [&str; 8] = ["Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "TodoWrite"];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_json::Schemas;
 use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
-use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
+use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, SHOWN_OUTPUT, ToolSource};
 use dormouse_ports::{Clock, IdSource, Images, InvocationId, PayloadLimit, SessionId};
 
 use super::agents::{Colleagues, SOURCE};
@@ -181,7 +181,7 @@ impl Default for AgentLimits {
         Self {
             max_steps: 50,
             tool_timeout: Duration::from_secs(120),
-            shown_output: 32 * 1024,
+            shown_output: SHOWN_OUTPUT,
             kept_output: 3 * 1024 * 1024,
             kept_images: 32 * 1024 * 1024,
             shown_in_spans: None,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_ports::tool::SHOWN_OUTPUT;
 use serde::Serialize;
 
 use super::fields::Fields;
@@ -10,7 +11,7 @@ use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 /// Characters of a description that is taken from the body.
 const INFERRED: usize = 200;
 /// Bytes of instructions that a model is told, as of any output of a tool; a few are what stands around them.
-const MOST_TOLD: usize = 32 * 1024 - 256;
+const MOST_TOLD: usize = SHOWN_OUTPUT - 256;
 /// The fields that are acted on, and behind them those that are for others.
 const FIELDS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 

@@ -1,5 +1,5 @@
 use dormouse_ports::execution::{ExecutionBackend, ExecutionError};
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use dormouse_ports::tool::{Effect, SHOWN_OUTPUT, ToolCall, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;
 
 use super::arguments::{forgetting, knowing, known, text, whole};
@@ -11,9 +11,8 @@ pub(super) const LARGEST: u64 = 8 << 20;
 const USUAL: u64 = 2000;
 /// Bytes of a line that are shown.
 const LONGEST_LINE: usize = 2000;
-/// Bytes of all lines behind which no other is shown: with one more of them, and what is said of the rest, they are as much as a
-/// model is told of an output.
-const MOST_SHOWN: usize = 28 << 10;
+/// Bytes of all lines behind which no other is shown: one more of them, and what is said of the rest, are shown as well.
+const MOST_SHOWN: usize = SHOWN_OUTPUT - (4 << 10);
 
 pub(super) fn spec() -> ToolSpec {
     let properties = json!({
