@@ -337,7 +337,7 @@ export async function states(shipped) {
       };
       const client = new Client("key", () => {});
       const app = { client, graphs: async () => [], follow: () => () => {}, live: { on: () => () => {} } };
-      const until = async (is) => { while (!is()) await new Promise((done) => setTimeout(done, 50)); };
+      const until = async (is) => { for (let left = 1200; left > 0 && !is(); left -= 1) await new Promise((done) => setTimeout(done, 50)); };
       const put = (view) => { document.querySelector("#content").replaceChildren(view.node); return view.node; };
       const run = put(runView(app, "task_long"));
       const steps = () => [...run.querySelectorAll(".steps > li")].map((step) => step.textContent.match(/step \d+/)[0]);
@@ -444,7 +444,7 @@ export async function states(shipped) {
       const view = sessionsView({ client, live: { on: () => () => {} } });
       document.querySelector("#content").replaceChildren(view.node);
       const words = () => view.node.querySelector(".find span")?.textContent;
-      while (!words()?.startsWith("the newest")) await new Promise((done) => setTimeout(done, 50));
+      for (let left = 1200; left > 0 && !words()?.startsWith("the newest"); left -= 1) await new Promise((done) => setTimeout(done, 50));
       const seen = [words()];
       const search = view.node.querySelector("input");
       search.value = "number 9999";
@@ -666,6 +666,62 @@ export async function states(shipped) {
     await page.locator(".longlist a").click();
     await page.goBack();
     await page.getByText(/^1 of \d+$/).waitFor();
+  });
+
+  await check("a conversation is asked for whole once, and again when a turn was cut off; tasks that have ended are not asked for again", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const seen = await page.evaluate(async () => {
+      const [{ sessionView }, { Client }] = await Promise.all([import("/console/sessions.js"), import("/console/api.js")]);
+      const at = (number) => new Date(1.7e12 + number * 1000).toISOString();
+      const part = (text) => ({ type: "text", text });
+      const message = (number) => ({ id: `message_${number}`, role: "user", created_at: at(number), parts: [part(`word ${number}`)] });
+      const event = (number, more = {}) => ({ id: `event_${number}`, event: "user.message", created_at: at(number), resource: { object: "message", id: `message_${number}` }, payload: { role: "user", parts: [part(`word ${number}`), { type: "text", redacted: "internal" }] }, ...more });
+      // The first was said before the session was forked: no event of it tells that.
+      let messages = [message(1), message(2)]; const events = [event(2)]; let fails = 0; let hear;
+      const tasks = Array.from({ length: 450 }, (_, number) => ({ id: `task_${450 - number}`, status: "COMPLETED", created_at: at(0) }));
+      const asked = [];
+      const pages = (all, from, size) => ({ data: all.slice(from, from + size), page: { has_more: from + size < all.length, next_cursor: from + size < all.length ? `place_${from + size}` : null } });
+      const answer = (path) => {
+        const place = Number(path.match(/place_(\d+)/)?.[1] ?? 0);
+        if (path.includes("/messages")) { asked.push("messages"); if (fails > 0) { fails -= 1; return null; } return pages(messages, 0, 200); }
+        if (path.includes("/tasks?")) { asked.push(`tasks ${place}`); return pages(tasks, place, 200); }
+        if (path.includes("/events")) { const last = path.match(/after_event_id=(\w+)/)?.[1]; return pages(events.slice(events.findIndex((one) => one.id === last) + 1), 0, 200); }
+        return path.startsWith("/v1/artifacts") ? pages([], 0, 50) : { id: "session_talk", state: "IDLE", created_at: at(0) };
+      };
+      const asks = window.fetch;
+      window.fetch = async (path, options) => {
+        if (!path.includes("session_talk")) return asks(path, options);
+        const found = answer(path);
+        return found ? Response.json(found) : Response.json({ error: { code: "service_unavailable", message: "later" } }, { status: 503 });
+      };
+      const view = sessionView({ client: new Client("key", () => {}), follow: () => () => {}, live: { on: (listener) => { hear = listener; return () => {}; } } }, "session_talk");
+      document.querySelector("#content").replaceChildren(view.node);
+      const words = () => [...view.node.querySelectorAll(".talk .message")].map((one) => one.textContent.match(/word \d+/)?.[0]?.slice(5)).join(" ");
+      const shown = [];
+      const until = async (is) => { for (let left = 400; left > 0 && words() !== is; left -= 1) await new Promise((done) => setTimeout(done, 50)); shown.push(words(), asked.splice(0).sort().join(", ")); };
+      const news = (...more) => { events.push(...more); for (const one of more) hear({ ...one, session_id: "session_talk" }); };
+      await until("1 2");
+      messages = [message(1), message(2), message(3)];
+      tasks.unshift({ id: "task_451", status: "WORKING", created_at: at(3) });
+      news(event(3), event(4, { replayed: true }), { ...event(5), event: "task.started", resource: { object: "task", id: "task_451" }, payload: { status: "WORKING" } });
+      await until("1 2 3");
+      // The first look at what is left fails.
+      messages = [message(1)];
+      fails = 1;
+      news({ id: "event_6", event: "session.truncated", created_at: at(6), resource: { object: "session", id: "session_talk" }, payload: { kept_turn_count: 1 } });
+      hear({ event: "x-resumed" });
+      await until("1");
+      messages = [message(1), message(7)];
+      tasks[0].status = "COMPLETED";
+      news(event(7));
+      await until("1 7");
+      view.leave();
+      window.fetch = asks;
+      return shown;
+    });
+    equal(seen, ["1 2", "messages, tasks 0, tasks 200, tasks 400", "1 2 3", "tasks 0", "1", "messages, messages, tasks 0, tasks 0", "1 7", "tasks 0"], "what is shown, and what was asked for");
   });
 
   await check("a run is asked for its new events alone, and once at a time", async (tab) => {

@@ -161,6 +161,12 @@ function stepOf(event) {
   return null;
 }
 
+/** The message that an event holds; null for one of something else. What a replay repeats was not said. */
+function saidBy({ resource, payload, created_at, replayed }) {
+  if (resource?.object !== "message" || replayed || !Array.isArray(payload?.parts)) return null;
+  return { id: resource.id, created_at, role: payload.role, parts: payload.parts.filter((part) => part?.redacted === undefined) };
+}
+
 export function sessionView(app, id) {
   const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Name…", "Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-relevant": "additions", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
   const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
@@ -179,19 +185,42 @@ export function sessionView(app, id) {
 
   const readEvents = async () => {
     for await (const { data, place } of app.client.events(`/v1/sessions/${at(id)}/events`, { most: 100, from: after })) {
-      for (const event of data) events.set(event.id, event);
+      for (const event of data) { if (!events.has(event.id)) news.push(event); events.set(event.id, event); }
       after = place;
     }
+  };
+  // What is said is in events, too. All of it is asked for at first, for a fork begins with what was said elsewhere; and behind a
+  // cut, of which its event does not say what stays.
+  let news = []; let isRead = false;
+  const readMessages = () => app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`);
+  const takeIn = async () => {
+    const taken = news.splice(0);
+    const known = new Set(messages.map((message) => message.id));
+    if (taken.some((event) => event.event === "session.truncated")) isRead = false;
+    if (!isRead) messages = await readMessages();
+    else messages = [...messages, ...taken.map(saidBy).filter((message) => message && !known.has(message.id))];
+    isRead = true;
+  };
+  // Tasks that have ended stay as they are, and new ones come first.
+  const readTasks = async () => {
+    const known = new Set(tasks.map((task) => task.id));
+    const open = new Set(tasks.filter((task) => !ENDED.has(task.status)).map((task) => task.id));
+    const found = new Map();
+    for await (const { data } of app.client.pages(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 })) {
+      for (const task of data) { found.set(task.id, task); open.delete(task.id); }
+      if (open.size === 0 && data.some((task) => known.has(task.id))) break;
+    }
+    tasks = [...found.values(), ...tasks.filter((task) => !found.has(task.id))];
   };
   // Agents that were asked work in sessions of their own: their runs are part of this tree.
   const asked = new Map();
   const ofOthers = async (given, depth = 0) => {
     for (const { payload = {} } of given.filter((event) => event.event === "vendor.dormouse.agent_asked" && event.payload.session_id)) {
-      const known = asked.get(payload.session_id) ?? { agent: payload.agent, tasks: [] };
+      const known = asked.get(payload.session_id) ?? { agent: payload.agent, tasks: [], runs: new Set() };
       asked.set(payload.session_id, known);
-      if (known.tasks.length > 0 && known.tasks.every((task) => ENDED.has(task.status)) && known.last === payload.invocation_id) continue;
-      known.last = payload.invocation_id;
-      known.tasks = await app.client.all(`/v1/sessions/${at(payload.session_id)}/tasks?limit=200`, { most: 1 }).catch(() => known.tasks);
+      if (known.tasks.length > 0 && known.tasks.every((task) => ENDED.has(task.status)) && known.runs.has(payload.invocation_id)) continue;
+      const found = await app.client.all(`/v1/sessions/${at(payload.session_id)}/tasks?limit=200`, { most: 1 }).catch(() => null);
+      if (found) { known.tasks = found; known.runs.add(payload.invocation_id); }
       if (depth < 3) await ofOthers((await app.client.get(`/v1/sessions/${at(payload.session_id)}/events?limit=200`).catch(() => ({ data: [] }))).data, depth + 1);
     }
   };
@@ -218,10 +247,12 @@ export function sessionView(app, id) {
     try {
       const reading = readEvents();
       reading.catch(() => { /* told below */ });
-      [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => [])]);
+      [session, messages, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), isRead ? messages : readMessages(), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => []), readTasks()]);
+      isRead = true;
       // What was said is there before all that was done for it, where that is long.
       if (!talk.kept && await Promise.race([reading, new Promise((done) => setTimeout(done, 700, "slow"))]) === "slow" && !left) draw();
       await reading;
+      await takeIn();
       await ofOthers([...events.values()]);
       if (!left) { draw(); isBegun = true; unfollow ??= app.follow(id, after, write); }
       fails = 0;
