@@ -1,7 +1,7 @@
 // Without a mouse: every way through the console, from the way in to the last answer.
 
 import { accessible, check, equal, holds } from "./browser.mjs";
-import { expense, said, task, until } from "./world.mjs";
+import { expense, said, session, task, until } from "./world.mjs";
 
 /** Presses Tab until what has the focus is called `name`. */
 async function tabTo(page, name, most = 60) {
@@ -46,6 +46,33 @@ export async function keyboard(shipped, clerk, ofClerk) {
     await until("back in the list, at its row", async () => /^a .*hands on the keys, two/.test(await focus(page)));
     await page.keyboard.press("k"); await page.keyboard.press("End"); await page.keyboard.press("Home");
     holds(await page.evaluate(() => document.activeElement.closest(".row") !== null), "the list keeps the focus");
+  });
+
+  await check("who closes a dialog stands where it was opened, and who listens is told what is new alone", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/sessions");
+    await page.live();
+    const begin = page.button("New session").first();
+    await begin.focus();
+    await page.keyboard.press("Enter");
+    await page.locator("dialog[open]").waitFor();
+    await page.keyboard.press("Escape");
+    await until("the button has the focus", async () => (await focus(page)) === "button New session");
+    equal(await page.locator(".toast[role=status]").count(), 1, "places in which something will be said");
+    await page.open("/console/inbox");
+    await page.sees(/waits? for an answer$/);
+    const counted = page.locator(".counted");
+    await counted.evaluate((line) => { line.firstChild.isKnown = true; });
+    await page.getByLabel("Find in requests").dispatchEvent("input");
+    holds(await counted.evaluate((line) => line.firstChild.isKnown), "the same number is not told again");
+    const talk = await tab({ server: shipped });
+    await talk.clock.install();
+    await talk.open(`/console/session/${await session(shipped, "persona_chat")}`);
+    await talk.getByText("Nothing was said yet.").waitFor();
+    const log = talk.getByRole("log");
+    equal(await log.getAttribute("aria-live"), "off", "what was there when somebody came");
+    await talk.clock.runFor(1500);
+    equal(await log.getAttribute("aria-live"), "polite", "what is said from then on");
   });
 
   await check("keys alone: arguments are changed and approved, a run is canceled, a session begins, says something and closes", async (tab) => {

@@ -1,6 +1,6 @@
 // Everything that sleeps: why, since when, until when; what the doctor finds, and its repair.
 
-import { beginning, brief, empty, h, put, say, told, trouble } from "./dom.js";
+import { beginning, brief, empty, h, put, redraw, say, told, trouble } from "./dom.js";
 import { ticked } from "./answer.js";
 import { at } from "./api.js";
 import { lesson } from "./inbox.js";
@@ -35,7 +35,8 @@ export function asleepView(app, id) {
     const all = [...pauses.byId.values()];
     const found = all.filter((one) => (!shown.text || `${one.graph} ${one.question} ${one.id} ${one.kind} ${one.node}`.toLowerCase().includes(shown.text)) && (!shown.trouble || one.status === "unreadable" || isLate(one))).sort((a, b) => a.since.localeCompare(b.since));
     list.set(found);
-    put(counted, pauses.state === "failed" && all.length === 0 ? "" : pauses.state === "loading" ? `${count(all.length)} so far…` : `${count(found.length)}${found.length === all.length ? "" : ` of ${count(all.length)}`} asleep, oldest first`);
+    const words = pauses.state === "failed" && all.length === 0 ? "" : pauses.state === "loading" ? `${count(all.length)} so far…` : `${count(found.length)}${found.length === all.length ? "" : ` of ${count(all.length)}`} asleep, oldest first`;
+    redraw(counted, words, () => words);
     if (open) return;
     if (pauses.state === "failed") put(main, trouble(pauses.error, () => pauses.load()));
     else if (all.length > 0) put(main, h("div", { class: "nothing" }, h("p", {}, "Choose one to see why it sleeps, and whether everything that would wake it is in place.")));

@@ -216,10 +216,10 @@ export function command(text) {
   return h("div", { class: "command" }, lines, copy);
 }
 
-let toast;
+// It is there before anything is said: of what comes with its words within screen readers say nothing.
+const toast = document.body.appendChild(h("div", { class: "toast", role: "status", "aria-live": "polite" }));
 /** Says something in a corner, to everybody, for a while. */
 export function say(text, isBad = false) {
-  toast ??= document.body.appendChild(h("div", { class: "toast", role: "status", "aria-live": "polite" }));
   toast.className = isBad ? "toast bad shown" : "toast shown";
   put(toast, text);
   clearTimeout(toast.timer);

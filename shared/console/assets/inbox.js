@@ -133,7 +133,8 @@ export function inboxView(app, id) {
     drawFilters();
     list.set(found);
     const all = pauses.byId.size;
-    put(counted, pauses.state === "failed" && all === 0 ? "" : pauses.state === "loading" ? `${count(all)} so far…` : found.length === all ? `${count(all)} ${all === 1 ? "waits" : "wait"} for an answer` : `${count(found.length)} of ${count(all)}`);
+    const words = pauses.state === "failed" && all === 0 ? "" : pauses.state === "loading" ? `${count(all)} so far…` : found.length === all ? `${count(all)} ${all === 1 ? "waits" : "wait"} for an answer` : `${count(found.length)} of ${count(all)}`;
+    redraw(counted, words, () => words);
     node.classList.toggle("none", all === 0 && pauses.state === "whole" && !open);
     if (!open) drawNone(all);
   };

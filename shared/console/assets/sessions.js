@@ -23,7 +23,8 @@ export function sessionsView(app) {
     const found = text ? items.filter((one) => `${title(one)} ${one.id} ${statusWord(one.state)} ${one.created_at}`.toLowerCase().includes(text)) : items;
     list.set(found);
     const all = isCut ? `the newest ${count(items.length)}` : count(items.length);
-    put(counted, text ? `${count(found.length)} of ${all}` : all);
+    const words = text ? `${count(found.length)} of ${all}` : all;
+    redraw(counted, words, () => words);
   };
   const box = h("div", { class: "fill" }, list.box);
   let head = null;
@@ -81,8 +82,10 @@ export function sessionsView(app) {
 
 /** Begins a session with an agent. */
 function begin(app) {
+  // What is disabled loses the focus, and whoever closes the dialog would be at the top of the page.
   const button = h("button", { type: "button", class: "primary", onclick: async () => {
-    button.disabled = true;
+    if (button.hasAttribute("aria-disabled")) return;
+    button.setAttribute("aria-disabled", "true");
     try {
       const [personas, workspaces] = await Promise.all([app.client.all("/v1/personas?limit=200"), app.client.get("/v1/workspaces?limit=50")]);
       if (personas.length === 0) { say("This server has no agent. dormouse new makes one.", true); return; }
@@ -91,7 +94,7 @@ function begin(app) {
       const workspace = which.workspace || (await app.client.post("/v1/workspaces", { name: "Console", root: "/" })).id;
       const session = await app.client.post("/v1/sessions", { workspace_id: workspace, persona_id: which.persona });
       app.go(`/console/session/${at(session.id)}`);
-    } catch (error) { say(`${error.title}. ${error.message}`, true); } finally { button.disabled = false; }
+    } catch (error) { say(`${error.title}. ${error.message}`, true); } finally { button.removeAttribute("aria-disabled"); }
   } }, "New session");
   return button;
 }
@@ -168,7 +171,7 @@ function saidBy({ resource, payload, created_at, replayed }) {
 }
 
 export function sessionView(app, id) {
-  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Name…", "Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-relevant": "additions", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
+  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Name…", "Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-live": "off", "aria-relevant": "additions", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
   const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
   // What was begun to be written stays for who comes back from another view.
   const drafts = app.drafts ??= new Map();
@@ -238,6 +241,14 @@ export function sessionView(app, id) {
     else { written = paper(writing.text, { around: scrolled }); put(draft, h("p", { class: "who working" }, "The agent writes"), written.node); }
     if (!draft.isConnected) draw();
   };
+  // What was said before somebody came is not read out.
+  const quietly = (show) => {
+    talk.setAttribute("aria-live", "off");
+    show();
+    clearTimeout(loud);
+    loud = setTimeout(() => talk.setAttribute("aria-live", "polite"), 1000);
+  };
+  let loud = null;
   const scrolled = (grow) => { const atEnd = isAtEnd(); grow(); if (atEnd) talk.scrollTop = talk.scrollHeight; };
   const isAtEnd = () => talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160;
   let running = false; let again = false; let fails = 0; let timer = null;
@@ -254,7 +265,7 @@ export function sessionView(app, id) {
       await reading;
       await takeIn();
       await ofOthers([...events.values()]);
-      if (!left) { draw(); isBegun = true; unfollow ??= app.follow(id, after, write); }
+      if (!left) { if (isBegun) draw(); else quietly(draw); isBegun = true; unfollow ??= app.follow(id, after, write); }
       fails = 0;
     } catch (error) {
       fails += 1;
@@ -313,7 +324,7 @@ export function sessionView(app, id) {
     if (!isBegun) since = lines.at(-MOST_LINES)?.at;
     const begin = since ? Math.max(0, lines.findIndex((line) => line.at >= since)) : 0;
     const before = lines.splice(0, begin);
-    const goBack = () => { isBegun = true; since = before[Math.max(0, begin - MOST_LINES)].at; draw(); talk.focus({ preventScroll: true }); };
+    const goBack = () => { isBegun = true; since = before[Math.max(0, begin - MOST_LINES)].at; quietly(draw); talk.focus({ preventScroll: true }); };
     if (begin > 0) lines.unshift({ id: `before ${since}`, node: () => h("p", {}, h("button", { type: "button", class: "quiet small", onclick: goBack }, "Show what came before")) });
     const atEnd = isAtEnd();
     const first = talk.childElementCount <= 1;
@@ -374,5 +385,5 @@ export function sessionView(app, id) {
   };
   const stop = app.live.on((event) => { if (event.session_id === id || event.event === "x-resumed") { clearTimeout(timer); timer = setTimeout(load, 250); } });
   load();
-  return { title: "Session", node, keys: { "/": () => input.focus() }, leave: () => { left = true; stop(); unfollow?.(); clearTimeout(timer); } };
+  return { title: "Session", node, keys: { "/": () => input.focus() }, leave: () => { left = true; stop(); unfollow?.(); clearTimeout(timer); clearTimeout(loud); } };
 }
