@@ -1,7 +1,7 @@
 // What the views show while they wait, when something fails, while something changes, and at every size of screen.
 
 import { accessible, check, equal, holds, picture, PHONE, WIDE, shifted } from "./browser.mjs";
-import { expense, rest, session, task, until } from "./world.mjs";
+import { expense, rest, said, session, task, until } from "./world.mjs";
 
 const SIZES = { narrow: { width: 320, height: 640 }, phone: PHONE, laptop: { width: 1280, height: 720 }, wide: WIDE, huge: { width: 2560, height: 1440 } };
 const approval = (approved) => ({ kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved } }] } });
@@ -271,6 +271,33 @@ export async function states(shipped) {
     await page.getByText("Nothing was said yet.").waitFor();
     await page.button("Fork").click();
     await page.sees("That cannot be done as it is now. The session is closed.");
+  });
+
+  await check("a turn is cut off with its reason, and none that came while that was asked", async (tab) => {
+    const of = await session(shipped, "persona_chat");
+    await task(shipped, of, said("first"));
+    const page = await tab({ server: shipped });
+    await page.open(`/console/session/${of}`);
+    await page.live();
+    await page.locator(".talk .message").nth(1).waitFor();
+    const left = async () => (await shipped.get(`/v1/sessions/${of}/messages`)).data.length;
+    const ask = async () => { await page.button("Cut last turn").click(); await page.locator("dialog[open]").waitFor(); };
+    await ask();
+    await task(shipped, of, said("second"));
+    const there = await left();
+    await page.button("Cut it off").click();
+    await page.sees("Something else was said or cut off meanwhile: look at it first.");
+    equal(await left(), there, "messages that there are");
+    await page.locator(".talk .message").nth(there - 1).waitFor();
+    await ask();
+    await page.getByLabel("Reason").fill("not <b>meant</b>");
+    await page.button("Cut it off").click();
+    await page.sees("The last turn is cut off.");
+    await page.getByRole("log").getByText(`Cut to the first ${there - 1} turns. not <b>meant</b>`).waitFor();
+    equal([await left(), await page.locator(".talk .message").count()], [there - 1, there - 1], "messages that are left, and that are shown");
+    await page.button("Close").click();
+    equal(await page.locator("dialog textarea").count(), 0, "a reason that would be kept nowhere");
+    await accessible(page, "a dialog without a reason");
   });
 
   await check("a run whose end could not be had at once is asked for again", async (tab) => {

@@ -6,12 +6,12 @@ import { answerForm, doubtWords, ladder, outcomeWords, parts, question } from ".
 import { graphPicture } from "./pictures.js";
 import { mark, short, time } from "./words.js";
 
-/** Asks before something that cannot be taken back; gives the reason, or null. */
-export function confirmed(title, words, action) {
+/** Asks before something that cannot be taken back; gives the reason, or null. What keeps no reason `isPlain`: it asks for none. */
+export function confirmed(title, words, action, isPlain = false) {
   return new Promise((decided) => {
     const reason = h("textarea", { id: "why", rows: "2", maxlength: "1000" });
     const box = h("dialog", { "aria-labelledby": "sure" }, h("form", { method: "dialog" }, h("h2", { id: "sure" }, title), h("p", {}, words),
-      h("label", { class: "field", for: "why" }, "Reason ", h("span", { class: "quiet" }, "(optional)")), reason,
+      !isPlain && [h("label", { class: "field", for: "why" }, "Reason ", h("span", { class: "quiet" }, "(optional)")), reason],
       h("div", { class: "actions" }, h("button", { value: "yes", class: "danger" }, action), h("button", { value: "no" }, "Leave it as it is"))));
     document.body.append(box);
     box.addEventListener("close", () => { box.remove(); decided(box.returnValue === "yes" ? reason.value.trim() : null); });

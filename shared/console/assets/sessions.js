@@ -160,7 +160,7 @@ function stepOf(event) {
   }
   if (event.event === "task.failed") return h("p", { class: "asks" }, h("span", { class: "mark bad" }, "Failed"), " ", told(payload.failure?.message ?? "", { limit: 500 }));
   if (event.event === "task.canceled") return h("p", { class: "asks" }, h("span", { class: "mark off" }, "Canceled"), " ", told(payload.reason ?? "", { limit: 300 }));
-  if (event.event === "session.truncated") return h("p", { class: "asks quiet" }, `Cut to the first ${payload.kept_turn_count} turns.`);
+  if (event.event === "session.truncated") return h("p", { class: "asks quiet" }, `Cut to the first ${payload.kept_turn_count} turns. `, told(payload.reason ?? "", { limit: 300 }));
   return null;
 }
 
@@ -298,6 +298,19 @@ export function sessionView(app, id) {
     forks.set(id, { last, name });
     act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`, name);
   };
+  const cut = async () => {
+    const kept = messages.length - 1;
+    const reason = await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off");
+    if (reason === null) return;
+    try {
+      // The server counts from the first: what nobody has seen here would be cut off too.
+      let isSeen = messages.length === kept + 1;
+      for await (const { data } of app.client.events(`/v1/sessions/${at(id)}/events`, { from: after })) isSeen &&= !data.some((event) => saidBy(event) || event.event === "session.truncated");
+      if (isSeen) { act(`/v1/sessions/${at(id)}/truncate`, { keep_first: kept, ...(reason && { reason }) }, "The last turn is cut off."); return; }
+      say("Something else was said or cut off meanwhile: look at it first.", true);
+      load();
+    } catch (error) { say(`${error.title}. ${error.message}`, true); }
+  };
   const name = async () => {
     const given = await lineFor("Name this session", "What it is called in lists", session.summary ?? "");
     if (given === null) return;
@@ -314,8 +327,8 @@ export function sessionView(app, id) {
     redraw(head, JSON.stringify([title, session.state, messages.length > 0]), () => [h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), session.parent_session_id && [" ", h("a", { class: "back always", href: `/console/session/${at(session.parent_session_id)}` }, "‹ The session that it comes from")], h("h1", {}, told(title, { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
       h("button", { type: "button", class: "quiet", onclick: name }, "Name…"),
       h("button", { type: "button", class: "quiet", onclick: fork }, "Fork"),
-      isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off") !== null) act(`/v1/sessions/${at(id)}/truncate`, { keep_first: messages.length - 1 }, "The last turn is cut off."); } }, "Cut last turn"),
-      isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close"))]);
+      isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: cut }, "Cut last turn"),
+      isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it", true) !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close"))]);
     form.hidden = !isOpen;
     const lines = [
       ...messages.map((message) => ({ id: message.id, at: message.created_at, order: 0, node: () => messageOf(message) })),
