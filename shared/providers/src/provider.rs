@@ -3,7 +3,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_json::Schemas;
 use dormouse_ports::model::{CallOptions, CompletionRequest, ModelError, ModelIdentity, ModelProvider, Response};
-use dormouse_ports::{FetchLimits, FetchRequest, Method, Sign};
+use dormouse_ports::{FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign};
+use futures::stream;
 
 use crate::attempt::{Answering, within};
 use crate::canonical::canonical;
@@ -101,22 +102,27 @@ impl Provider {
         Ok(request)
     }
 
-    pub(crate) async fn send(&self, mut request: FetchRequest) -> Result<dormouse_ports::FetchResponse, ModelError> {
+    pub(crate) async fn send(&self, mut request: FetchRequest) -> Result<FetchResponse, ModelError> {
         if let Some(sign) = &self.sign {
             sign.sign(&mut request).await.map_err(|error| of_sign(&error))?;
         }
         // It is no part of what is signed, which proxies may change on the way.
         request.headers.push(("accept-encoding".to_owned(), "identity".into()));
         let answer = self.setup.ports.fetch.fetch(request).await.map_err(|error| of_fetch(&error))?;
-        match answer.header("content-encoding").map(str::trim) {
+        match answer.header("content-encoding").map(|coding| coding.trim().to_owned()).as_deref() {
             None | Some("" | "identity") => Ok(answer),
-            Some(coding) => Err(of_malformed(
+            Some(coding) if (200..300).contains(&answer.status) => Err(of_malformed(
                 Malformed(format!(
                     "it is compressed (`content-encoding: {coding}`), though it was asked for as it is; have the server, or \
                      the proxy before it, leave that"
                 )),
                 None,
             )),
+            // What is wrong is told by the status.
+            Some(coding) => {
+                let words = format!("what it says is compressed (`content-encoding: {coding}`)").into_bytes();
+                Ok(FetchResponse { body: Box::pin(stream::iter([Ok::<_, FetchError>(words)])), ..answer })
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Streams in which a part of the answer stands elsewhere than others have it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider};
 use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
@@ -151,6 +152,23 @@ async fn a_piece_that_is_no_object_is_malformed_whatever_it_is_called() {
                 assert_eq!(refused.category, Category::InvalidResponse, "{name} {data}: {refused}");
             }
         }
+    }
+}
+
+/// Networks for delivery compress pages of errors, whatever was asked for.
+#[tokio::test]
+async fn the_status_of_an_error_counts_whose_words_are_compressed() {
+    for (status, category, words) in [
+        (429, Category::RateLimit, "status 429: what it says is compressed (`content-encoding: gzip`)"),
+        (401, Category::Authentication, "check the key"),
+        (502, Category::Unavailable, "status 502"),
+    ] {
+        let zipped = ScriptedAnswer::pieces(status, [b"\x1f\x8b\x08".to_vec()]);
+        let stage = Stage::answering(zipped.header("content-encoding", "gzip").header("retry-after", "7"));
+        let refused = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("refused");
+        assert_eq!((refused.category, refused.status), (category, Some(status)), "{refused}");
+        assert!(refused.message.contains(words), "{refused}");
+        assert_eq!(refused.retry_after, Some(Duration::from_secs(7)));
     }
 }
 
