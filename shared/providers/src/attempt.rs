@@ -132,12 +132,15 @@ impl Answering<'_> {
         assembler.take(&frame.name, data, &mut emit)
     }
 
-    /// An answer that has begun and then failed is a degraded answer; one that never began is an error.
+    /// An answer that has begun and then failed is a degraded answer; one that never began is an error, and so is one for which
+    /// the conversation was too long: it is so again, however often it is sent.
     fn broken_off(&self, assembler: Box<dyn Assembler>, fault: StreamFault) -> Result<Value, ModelError> {
         match fault {
             StreamFault::Malformed(malformed) => Err(of_malformed(malformed, Some(assembler.whole(None)))),
-            StreamFault::Reported(body) if assembler.has_begun() => Ok(assembler.whole(Some(body))),
-            StreamFault::Reported(body) => Err(self.reported(&body)),
+            StreamFault::Reported(body) => {
+                let error = self.reported(&body);
+                if assembler.has_begun() && !error.too_long { Ok(assembler.whole(Some(body))) } else { Err(error) }
+            }
         }
     }
 

@@ -152,3 +152,16 @@ async fn an_error_before_anything_came_is_told_as_what_it_is() {
     let response = stage.ask(&responses(stage.setup()), &hello()).await.expect("a degraded answer");
     assert!(response.has_failed() && response.usage.prompt_tokens == Some(9), "{response:?}");
 }
+
+/// Servers on one's own machine tell it where the window is full in the midst of an answer: asked again, it is full again.
+#[tokio::test]
+async fn a_conversation_that_is_too_long_is_told_so_also_behind_the_first_words() {
+    let begun = chunk(json!({ "content": "I am" }), Value::Null);
+    let words = "Reached context length of 4096 tokens with a model that does not take more in the middle";
+    for error in [json!({ "message": words }), json!({ "message": "too much", "code": "context_length_exceeded" })] {
+        let stage = Stage::answering(ScriptedAnswer::events([&begun, &json!({ "error": error })]));
+        let refused = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("too long");
+        assert!(refused.too_long && !refused.is_transient(), "{refused}");
+        assert_eq!(refused.category, Category::InvalidRequest);
+    }
+}
