@@ -31,7 +31,7 @@ pub(super) struct Chunks {
 struct GrowingCall {
     index: u64,
     id: Value,
-    name: Value,
+    name: String,
     arguments: String,
 }
 
@@ -161,17 +161,18 @@ impl Chunks {
         });
         let call = &mut self.calls[at];
         set(&mut call.id, piece.get("id"));
-        set(&mut call.name, function.get("name"));
+        call.add_name(function.get("name").and_then(Value::as_str).unwrap_or_default());
         // Some servers tell a call once more when it is whole.
         let is_told = call.arguments == arguments && call.is_whole();
         if !is_told {
-            call.arguments.push_str(&arguments);
+            call.add_arguments(&arguments);
         }
     }
 
     /// The call that `piece` belongs to, if that has begun. Pieces of one call have its index, which servers leave out or give
     /// to several calls: with another id, or else with another name, begins another call. Some make up an id for each piece, and
-    /// say the name once: what has an index and no name goes on with the call of that index.
+    /// say the name once: what has an index and no name goes on with the call of that index. So does what has an index and no id,
+    /// where the call has one and nothing but its name: that comes in pieces.
     fn place_of(&self, piece: &Value, function: &Value) -> Option<usize> {
         let index = piece.get("index").and_then(Value::as_u64);
         let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
@@ -191,10 +192,8 @@ impl Chunks {
         let call = &self.calls[last];
         let is_other = match (id, name) {
             (Some(_), _) if call.id.is_string() => name.is_some() || index.is_none(),
-            (_, Some(name)) => match call.name.as_str() {
-                Some(known) => known != name || index.is_none() || call.is_whole(),
-                None => false,
-            },
+            (None, Some(_)) if index.is_some() && call.id.is_string() && call.arguments.is_empty() => false,
+            (_, Some(name)) => !call.name.is_empty() && (call.name != name || index.is_none() || call.is_whole()),
             (_, None) => false,
         };
         (!is_other).then_some(last)
@@ -234,10 +233,24 @@ impl GrowingCall {
             && matches!(dormouse_json::read(self.arguments.as_bytes(), dormouse_json::ENTRY), Ok(Value::Object(_)))
     }
 
+    /// Takes the name, or a piece of it before the arguments. Some servers repeat it, or send it empty.
+    fn add_name(&mut self, piece: &str) {
+        if self.name.is_empty() || self.name != piece && self.arguments.is_empty() {
+            self.name.push_str(piece);
+        }
+    }
+
+    /// Takes a piece of the arguments. Some servers begin each call with an object without fields, behind which nothing could stand.
+    fn add_arguments(&mut self, piece: &str) {
+        if self.arguments == "{}" && piece.starts_with('{') {
+            self.arguments.clear();
+        }
+        self.arguments.push_str(piece);
+    }
+
     fn whole(self) -> Value {
         // A name of nothing is none that exists, which the model is told.
-        let name = self.name.as_str().unwrap_or_default();
-        let function = json!({ "name": name, "arguments": self.arguments });
+        let function = json!({ "name": self.name, "arguments": self.arguments });
         json!({ "id": self.id, "type": "function", "function": function })
     }
 }

@@ -125,6 +125,29 @@ async fn pieces_of_a_call_that_each_have_an_id_of_their_own_are_one_call() {
 }
 
 #[tokio::test]
+async fn a_name_may_come_in_pieces_and_arguments_behind_an_object_of_nothing() {
+    let piece = |call: Value| chunk(json!({ "tool_calls": [call] }), Value::Null);
+    let (whole, end) = (r#"{"a":1,"b":2}"#, || chunk(json!({}), json!("tool_calls")));
+    let named = |name: &str| piece(json!({ "index": 0, "function": { "name": name, "arguments": "" } }));
+    let begun = |name: &str, arguments: &Value| {
+        let function = json!({ "name": name, "arguments": arguments });
+        piece(json!({ "index": 0, "id": "x", "type": "function", "function": function }))
+    };
+    let then = |arguments: &str| piece(json!({ "index": 0, "function": { "arguments": arguments } }));
+    let once = [("x".to_owned(), whole.to_owned())];
+    let chunks = [begun("ad", &json!("")), named("d"), named("add"), then("{\"a\":1,"), then("\"b\":2}"), end()];
+    let (response, _) = streamed(&sum(), &chunks).await;
+    assert_eq!(made(&response), once, "{response:?}");
+    assert_eq!(response.message.tool_calls[0].name, "add");
+
+    for nothing in [json!("{}"), json!({})] {
+        let first = begun("add", &nothing);
+        let (response, _) = streamed(&sum(), &[first, then("{\"a\":1,"), then("\"b\":2}"), end()]).await;
+        assert_eq!(made(&response), once, "{nothing}");
+    }
+}
+
+#[tokio::test]
 async fn entries_of_anthropic_that_share_an_index_are_told_apart() {
     let start = |id: &str| {
         let entry = json!({ "type": "tool_use", "id": id, "name": "add", "input": {} });
