@@ -20,6 +20,7 @@ pub(crate) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
         400 | 404 | 415 | 422 if answer.has_images && is_about_images(&hints) => {
             ModelErrorCategory::UnsupportedContentBlock
         }
+        404 if is_about_offer(&hints) => ModelErrorCategory::InvalidModel,
         status => by_status(status),
     };
     Refusal { category, message: words }
@@ -42,6 +43,11 @@ fn hints(body: &Value) -> String {
 
 fn is_about_model(hints: &str) -> bool {
     hints.contains("model")
+}
+
+/// True where nobody offers the model as it is asked for: Azure calls it a deployment, and routers have endpoints of it.
+fn is_about_offer(hints: &str) -> bool {
+    hints.contains("deploymentnotfound") || hints.contains("no endpoints found for")
 }
 
 fn is_loading(hints: &str) -> bool {

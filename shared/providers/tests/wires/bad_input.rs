@@ -29,6 +29,8 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
             "Your input was flagged",
         ),
         (404, error("The model `m-1` does not exist", "model_not_found"), Category::InvalidModel, "name of the model"),
+        (404, error("It does not exist", "DeploymentNotFound"), Category::InvalidModel, "name of the model"),
+        (404, error("No endpoints found for some/thing.", ""), Category::InvalidModel, "check the name of the model"),
         (404, json!("not found"), Category::InvalidRequest, "check the base URL"),
         (301, Value::Null, Category::InvalidRequest, "check the base URL"),
         (400, error("unknown field", "bad_request"), Category::InvalidRequest, "unknown field"),
