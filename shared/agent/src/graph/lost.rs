@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update};
 use dormouse_ports::Category;
-use dormouse_ports::model::{FinishReason, ModelError, ModelErrorCategory, Response, Usage};
+use dormouse_ports::model::{CompletionRequest, FinishReason, ModelError, ModelErrorCategory, Response, Usage};
 use serde_json::Value;
 
 use super::digest::of_value;
@@ -122,6 +122,15 @@ pub(crate) fn usable(mut response: Response) -> Result<Response, Box<Unusable>> 
         return broken("the model stopped to call tools, and calls none", HOW_TO_CALL);
     }
     Ok(response)
+}
+
+/// True if `error` refused `request` because of its stream: the same answer may be had in one piece.
+pub(crate) fn is_not_streamed(request: &CompletionRequest, error: &ModelError) -> bool {
+    let refused = request.stream && error.refuses_stream();
+    if refused {
+        tracing::info!(%error, "a provider does not stream the answer of a model, which is asked for in one piece");
+    }
+    refused
 }
 
 /// Number of attempts at this step that failed before.

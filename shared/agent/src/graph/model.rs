@@ -25,7 +25,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::images;
 use super::instructions;
-use super::lost::{Unusable, again, is_given_up, may_rest, mendable, rest, usable};
+use super::lost::{Unusable, again, is_given_up, is_not_streamed, may_rest, mendable, rest, usable};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -305,6 +305,10 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
         match provider.complete(&sent, &options).await {
             Err(error) if images::are_refused(parts, &sent, &error) => {
                 (provider.complete(&images::in_words(&sent), &options).await, true)
+            }
+            Err(error) if is_not_streamed(&sent, &error) => {
+                let whole = CompletionRequest { stream: false, ..(*sent).clone() };
+                (provider.complete(&whole, &options).await, false)
             }
             answer => (answer, false),
         }

@@ -1,13 +1,14 @@
 //! Answers that are none, or not whole: what the run makes of them, and what they cost.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, calls, contents, message, results, says};
-use crate::runs::{MATTER, bed, mailer};
-use dormouse::json;
+use crate::runs::{MATTER, bed, bed_with, mailer};
+use dormouse::{Value, json};
+use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::{
-    Block, CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response,
+    Block, CompletionRequest, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory, Response,
 };
 
 #[test]
@@ -198,4 +199,39 @@ fn what_caches_had_and_what_the_model_thought_is_paid() {
     // Prices are 1, 2 and, for what a cache had and took in, 0.5 and 1.25 per million.
     let cost = usage["cost"].as_f64().unwrap();
     assert!((cost - (200.0 + 300.0 * 1.25 + 2_000.0 * 0.5 + 5_020.0 * 2.0) / 1e6).abs() < 1e-9, "{cost}");
+}
+
+struct Nobody;
+
+impl DeltaSink for Nobody {
+    fn began(&self, _: &AnswerUnderWay) {}
+
+    fn delta(&self, _: &AnswerUnderWay, _: DeltaKind, _: u64, _: &str) {}
+}
+
+#[test]
+fn an_answer_that_a_provider_does_not_stream_is_asked_for_in_one_piece() {
+    let refused = |words: &str, body: Value| {
+        let error = ModelError::new(ModelErrorCategory::InvalidRequest, words);
+        ModelError { status: Some(400), raw: Some(Box::new(body)), ..error }
+    };
+    for error in [
+        refused("Your organization must be verified to stream this model.", json!({ "error": { "param": "stream" } })),
+        refused("This model doesn't support tool use in streaming mode.", json!({})),
+    ] {
+        let model = ScriptedModel::new(move |request| {
+            if request.stream {
+                return Err(error.clone());
+            }
+            Ok(match results(request).last() {
+                None => calls(&[("c1", "look", json!({ "to": "ada" }))]),
+                Some(result) => says(&format!("done: {result}")),
+            })
+        });
+        let mut bed = bed_with(MATTER, &model, &mailer(), |parts| parts.deltas = Some(Arc::new(Nobody)));
+        let run = bed.start("helper", message("look it up"));
+        let state = bed.status(&run).completed();
+        assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done: look to \"ada\""));
+        assert_eq!(model.calls(), 4, "each step is refused once, and made whole");
+    }
 }

@@ -145,6 +145,13 @@ impl ModelError {
         matches!(code, Some("tool_use_failed" | "output_parse_failed"))
     }
 
+    /// True if the provider refuses to answer piece by piece, and may answer whole: OpenAI does so where it does not know who asks,
+    /// and Bedrock where some models are offered tools.
+    pub fn refuses_stream(&self) -> bool {
+        let parameter = self.raw.as_deref().and_then(|body| body.pointer("/error/param")?.as_str());
+        self.status == Some(400) && (parameter == Some("stream") || self.message.contains("in streaming mode"))
+    }
+
     /// True if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         self.may_pass.unwrap_or_else(|| self.category.is_transient())
