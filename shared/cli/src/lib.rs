@@ -15,6 +15,7 @@ mod grouped;
 mod inspect;
 mod keys;
 mod letters;
+mod log;
 mod mirror;
 mod named;
 mod new;
@@ -57,6 +58,7 @@ use crate::grouped::grouped;
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
+use crate::log::plain_fields;
 use crate::mirror::{MirrorArgs, PLACE, follow_folder, mirror};
 use crate::named::{named, renamed};
 use crate::new::{Infra, New, NewError, infra, new};
@@ -325,7 +327,8 @@ fn written(done: Result<(), NewError>) -> ExitCode {
 fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<String>)>>) -> ExitCode {
     let filter = filter_or("off");
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let lines = lines.log_internal_errors(false).compact().with_ansi(has_styles(&io::stderr()));
+    let lines = lines.log_internal_errors(false).compact().fmt_fields(plain_fields());
+    let lines = lines.with_ansi(has_styles(&io::stderr()));
     tracing_subscriber::registry().with(filter).with(lines).init();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -434,7 +437,7 @@ fn start_log(log: Log, exporter: Option<&Telemetry>) {
     let lines =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false).with_target(false);
     let lines = match log {
-        Log::Text => lines.compact().with_ansi(has_styles(&io::stderr())).boxed(),
+        Log::Text => lines.compact().fmt_fields(plain_fields()).with_ansi(has_styles(&io::stderr())).boxed(),
         Log::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
     };
     tracing_subscriber::registry().with(filter).with(lines).with(exporter.map(Telemetry::log_bridge)).init();
