@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io;
 
 use dormouse_protocol::resource::Task;
@@ -94,12 +95,14 @@ pub(super) struct Story<'s> {
     behind: Option<String>,
     /// What the agent said last: a question is told as a message of its, too.
     said: String,
+    /// Tools of calls that failed, and of which it is not told yet why, by the ids of the calls.
+    failed: BTreeMap<String, String>,
 }
 
 impl<'s> Story<'s> {
     /// The story of what comes behind the event of `behind`; all of it without one.
     pub(super) fn behind(show: &'s Show, behind: Option<String>) -> Self {
-        Self { show, behind, said: String::new() }
+        Self { show, behind, said: String::new(), failed: BTreeMap::new() }
     }
 
     pub(super) fn event(&mut self, event: &Event) -> io::Result<()> {
@@ -120,11 +123,19 @@ impl<'s> Story<'s> {
             let time = payload.get("duration_ms").and_then(Value::as_u64);
             let time = time.map(|time| format!(", {time} ms")).unwrap_or_default();
             let reason = Some(bounded(text("message"), LONGEST_REASON)).filter(|reason| !reason.is_empty());
+            let call = text("tool_call_id");
+            // Of an action that nobody's model called all is told that it printed.
+            if event.event == EventKind::ToolFailed && reason.is_none() && !call.starts_with(ACTION_CALL) {
+                self.failed.insert(call.to_owned(), text("tool").to_owned());
+            }
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             return printer.line(&format!("· {} {outcome}{time}{reason}", text("tool")));
         }
         if event.event.as_str() == TOOLS_MISSING {
             missing_in(payload).try_for_each(|line| printer.line(&line))?;
+        }
+        for (tool, reason) in failures_in(payload, &mut self.failed) {
+            printer.line(&format!("  {tool}: {}", bounded(&reason, LONGEST_REASON)))?;
         }
         if text("role") == "tool" {
             return printed_by_action(payload).lines().try_for_each(|line| printer.line(line));
@@ -172,6 +183,18 @@ pub(super) fn missing_in(payload: &Map) -> impl Iterator<Item = String> {
             false => format!("! the tools of `{source}` are missing: {reason}"),
         }
     })
+}
+
+/// The tools of `failed` calls whose results stand in a message, and what these say. They are taken out of `failed`.
+pub(super) fn failures_in(payload: &Map, failed: &mut BTreeMap<String, String>) -> Vec<(String, String)> {
+    let parts = payload.get("parts").and_then(Value::as_array).into_iter().flatten();
+    let results = parts.filter(|part| part["type"] == "tool_result");
+    let told = results.filter_map(|part| {
+        let tool = failed.remove(part["tool_call_id"].as_str()?)?;
+        let said = part["output"].as_str()?.trim();
+        Some((tool, said.strip_prefix("error: ").unwrap_or(said).to_owned()))
+    });
+    told.collect()
 }
 
 /// The texts and values in the parts of a message.
@@ -227,6 +250,17 @@ mod tests {
             { "type": "tool_result", "tool_call_id": "action-1", "output": "deployed\nto dev\n", "status": "ok" },
             { "type": "tool_result", "tool_call_id": "call_1", "output": "for the model", "status": "ok" } ] });
         assert_eq!(printed_by_action(parts.as_object().expect("an object")), "deployed\nto dev");
+    }
+
+    #[test]
+    fn why_a_call_failed_is_told_once_with_its_result() {
+        let parts = json!({ "parts": [
+            { "type": "tool_result", "tool_call_id": "call_1", "output": "error: no connection\n", "status": "error" },
+            { "type": "tool_result", "tool_call_id": "call_2", "output": "done", "status": "ok" } ] });
+        let payload = parts.as_object().expect("an object");
+        let mut failed = BTreeMap::from([("call_1".to_owned(), "sales".to_owned())]);
+        assert_eq!(failures_in(payload, &mut failed), [("sales".to_owned(), "no connection".to_owned())]);
+        assert!(failures_in(payload, &mut failed).is_empty(), "{failed:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::ChatSession;
 use crate::talk::screen::{DIM, PLAIN, ToldStep};
-use crate::talk::show::{TOOLS_MISSING, missing_in};
+use crate::talk::show::{TOOLS_MISSING, failures_in, missing_in};
 use crate::terminal::plain;
 
 /// Characters of the reason for which a call failed.
@@ -69,12 +69,8 @@ impl ChatSession {
 
     /// Why calls have failed, as their results in a message say.
     fn show_failures(&self, payload: &Map) {
-        for part in payload.get("parts").and_then(Value::as_array).into_iter().flatten() {
-            let id = part["tool_call_id"].as_str().filter(|_| part["type"] == "tool_result").unwrap_or_default();
-            if let (Some(tool), Some(said)) = (self.failed.borrow_mut().remove(id), part["output"].as_str()) {
-                let reason = short(said.strip_prefix("error: ").unwrap_or(said));
-                self.screen.line(&format!("{DIM}  {tool}: {reason}{PLAIN}"));
-            }
+        for (tool, reason) in failures_in(payload, &mut self.failed.borrow_mut()) {
+            self.screen.line(&format!("{DIM}  {tool}: {}{PLAIN}", short(&reason)));
         }
     }
 
