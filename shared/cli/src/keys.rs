@@ -86,7 +86,7 @@ pub(crate) struct Create {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rotate {
-    /// Key: the digits behind `dm_`, without the secret.
+    /// Key: the digits behind `dm_`, as `list` shows them; of one that is given whole these are taken.
     #[arg(value_name = "KEY_ID")]
     id: String,
     /// For how long the old key is still taken, `24h` for example.
@@ -116,7 +116,7 @@ pub(crate) struct ListKeysArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
-    /// Key: the digits behind `dm_`, without the secret.
+    /// Key: the digits behind `dm_`, as `list` shows them; of one that is given whole these are taken.
     #[arg(value_name = "KEY_ID")]
     id: String,
     /// Print one JSON document.
@@ -137,7 +137,7 @@ pub(crate) enum KeysError {
     Key(#[from] KeyError),
     #[error(transparent)]
     Embedded(#[from] EmbeddedError),
-    #[error("there is no key {0}")]
+    #[error("there is no key {0}: `dormouse keys list` shows those that there are")]
     NoKey(String),
     #[error(
         "the key {by} takes the place of {key} already: replace that one, or make another with `dormouse keys create`"
@@ -227,12 +227,13 @@ async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     let keys = Keys::new(opened.records());
     let old_until = now + ask.grace;
     let expires_at = ask.expires_in.map(|duration| now + duration);
-    let rotated = replace(opened.store(), &keys, (&ask.id, &token), (expires_at, old_until, now)).await;
+    let id = id_of(&ask.id);
+    let rotated = replace(opened.store(), &keys, (id, &token), (expires_at, old_until, now)).await;
     opened.close().await?;
     let (info, old_until) = rotated?;
     let mut told = json!(info);
     told["key"] = token.reveal().into();
-    told["replaced"] = ask.id.into();
+    told["replaced"] = id.into();
     told["replaced_until"] = old_until.to_string().into();
     Ok(Printer::new(ask.json).fields(&told)?)
 }
@@ -300,13 +301,20 @@ fn cells(key: &KeyInfo) -> [String; 8] {
 
 async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
     let now = Timestamp::now();
+    let id = id_of(&ask.id);
     let opened = ask.target.open(agents, Purpose::Change).await?;
-    let revoked = take_away(opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
+    let revoked = take_away(opened.store(), &Keys::new(opened.records()), id, now).await;
     opened.close().await?;
     if !revoked? {
-        return Err(KeysError::NoKey(ask.id));
+        return Err(KeysError::NoKey(id.to_owned()));
     }
-    Ok(Printer::new(ask.json).fields(&json!({ "revoked": ask.id }))?)
+    Ok(Printer::new(ask.json).fields(&json!({ "revoked": id }))?)
+}
+
+/// The id of the key that `text` is or names: who found a key somewhere has it whole.
+fn id_of(text: &str) -> &str {
+    let id = text.strip_prefix("dm_").unwrap_or(text);
+    id.split_once('_').map_or(id, |(id, _)| id)
 }
 
 async fn take_away(store: &dyn Commits, keys: &Keys, id: &str, now: Timestamp) -> Result<bool, KeysError> {
@@ -350,6 +358,13 @@ mod tests {
         let beyond = ["36501d", "100000000d", "999999999999999d", "99999999999999999999d", "9999999999h"];
         for wrong in ["", "d", "0d", "-1d", "soon"].into_iter().chain(beyond) {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_id_and_by_all_of_it() {
+        for text in ["a2f21faea3c823e8", "dm_a2f21faea3c823e8", "dm_a2f21faea3c823e8_f51cee38"] {
+            assert_eq!(id_of(text), "a2f21faea3c823e8", "{text}");
         }
     }
 

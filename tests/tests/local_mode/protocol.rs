@@ -103,7 +103,11 @@ async fn a_key_opens_what_it_is_for_until_it_is_revoked() {
     assert_eq!(json(&listed)["keys"].as_array().map(Vec::len), Some(2));
     let secret = key.rsplit('_').next().expect("a secret");
     assert!(lines(&listed).iter().all(|line| !line.contains(secret)));
-    assert_eq!(run(&dormouse, &["keys", "revoke", &id]).status.code(), Some(0));
+    assert_eq!(run(&dormouse, &["keys", "revoke", &key]).status.code(), Some(0), "who found it somewhere has it whole");
     assert_eq!(ask("/v1/tasks", &key).await, 401);
-    assert_eq!(run(&dormouse, &["keys", "revoke", &id]).status.code(), Some(4));
+    for gone in [&id, &key] {
+        let refused = run(&dormouse, &["keys", "revoke", gone]);
+        assert_eq!(refused.status.code(), Some(4));
+        assert!(!String::from_utf8_lossy(&refused.stderr).contains(secret), "it is told again");
+    }
 }
