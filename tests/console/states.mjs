@@ -658,6 +658,13 @@ export async function states(shipped) {
     await page.getByText("Nothing was said yet.").waitFor();
     await page.button("Name…").click();
     equal(await page.getByLabel("What it is called in lists").evaluate((line) => getComputedStyle(line).unicodeBidi), "plaintext", "that of a name");
+    const heading = await page.evaluate(async () => {
+      const { paper } = await import("/console/markdown.js");
+      const { node } = paper("# \u05e9\u05dc\u05d5\u05dd!");
+      document.querySelector("#content").append(node);
+      return getComputedStyle(node.querySelector("h2")).unicodeBidi;
+    });
+    equal(heading, "plaintext", "that of a heading of an agent");
   });
 
   await check("a session is given a name, and found by it among the others", async (tab) => {
@@ -695,7 +702,7 @@ export async function states(shipped) {
     await page.getByText(/^1 of \d+$/).waitFor();
   });
 
-  await check("a conversation is asked for whole once, and again when a turn was cut off; tasks that have ended are not asked for again", async (tab) => {
+  await check("a conversation is asked for whole once, and again when a turn was cut off; tasks that have ended and what was made are not asked for again", async (tab) => {
     const page = await tab({ server: shipped });
     await page.open("/console/inbox");
     await page.live();
@@ -708,14 +715,15 @@ export async function states(shipped) {
       // The first was said before the session was forked: no event of it tells that.
       let messages = [message(1), message(2)]; const events = [event(2)]; let fails = 0; let hear;
       const tasks = Array.from({ length: 450 }, (_, number) => ({ id: `task_${450 - number}`, status: "COMPLETED", created_at: at(0) }));
-      const asked = [];
+      const asked = []; const made = [];
       const pages = (all, from, size) => ({ data: all.slice(from, from + size), page: { has_more: from + size < all.length, next_cursor: from + size < all.length ? `place_${from + size}` : null } });
       const answer = (path) => {
         const place = Number(path.match(/place_(\d+)/)?.[1] ?? 0);
         if (path.includes("/messages")) { asked.push("messages"); if (fails > 0) { fails -= 1; return null; } return pages(messages, 0, 200); }
         if (path.includes("/tasks?")) { asked.push(`tasks ${place}`); return pages(tasks, place, 200); }
         if (path.includes("/events")) { const last = path.match(/after_event_id=(\w+)/)?.[1]; return pages(events.slice(events.findIndex((one) => one.id === last) + 1), 0, 200); }
-        return path.startsWith("/v1/artifacts") ? pages([], 0, 50) : { id: "session_talk", state: "IDLE", created_at: at(0) };
+        if (path.startsWith("/v1/artifacts")) { asked.push("results"); return pages(made, 0, 50); }
+        return { id: "session_talk", state: "IDLE", created_at: at(0) };
       };
       const asks = window.fetch;
       window.fetch = async (path, options) => {
@@ -742,13 +750,14 @@ export async function states(shipped) {
       await until("1");
       messages = [message(1), message(7)];
       tasks[0].status = "COMPLETED";
-      news(event(7));
+      made.push({ id: "artifact_1", kind: "file", mime_type: "text/plain", created_at: at(7) });
+      news({ ...event(6.5), event: "artifact.created", resource: { object: "artifact", id: "artifact_1" }, payload: {} }, event(7));
       await until("1 7");
       view.leave();
       window.fetch = asks;
       return shown;
     });
-    equal(seen, ["1 2", "messages, tasks 0, tasks 200, tasks 400", "1 2 3", "tasks 0", "1", "messages, messages, tasks 0, tasks 0", "1 7", "tasks 0"], "what is shown, and what was asked for");
+    equal(seen, ["1 2", "messages, results, tasks 0, tasks 200, tasks 400", "1 2 3", "tasks 0", "1", "messages, messages, results, tasks 0, tasks 0", "1 7", "results, tasks 0"], "what is shown, and what was asked for");
   });
 
   await check("a run is asked for its new events alone, and once at a time", async (tab) => {

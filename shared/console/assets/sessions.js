@@ -196,8 +196,11 @@ export function sessionView(app, id) {
   // cut, of which its event does not say what stays.
   let news = []; let isRead = false;
   const readMessages = () => app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`);
+  // What was made is found among all tasks of the session: it is asked for where an event tells of something else.
+  const readResults = () => app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => results);
   const takeIn = async () => {
     const taken = news.splice(0);
+    if (taken.some(({ resource }) => resource?.object === "artifact" && !results.some((one) => one.id === resource.id))) results = await readResults();
     const known = new Set(messages.map((message) => message.id));
     if (taken.some((event) => event.event === "session.truncated")) isRead = false;
     if (!isRead) messages = await readMessages();
@@ -258,7 +261,7 @@ export function sessionView(app, id) {
     try {
       const reading = readEvents();
       reading.catch(() => { /* told below */ });
-      [session, messages, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), isRead ? messages : readMessages(), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => []), readTasks()]);
+      [session, messages, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), isRead ? messages : readMessages(), isRead ? results : readResults(), readTasks()]);
       isRead = true;
       // What was said is there before all that was done for it, where that is long.
       if (!talk.kept && await Promise.race([reading, new Promise((done) => setTimeout(done, 700, "slow"))]) === "slow" && !left) draw();
