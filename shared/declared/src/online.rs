@@ -14,6 +14,9 @@ use crate::{DeclaredPorts, models};
 /// Time in which each has to answer; a command may fetch its server first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Tools of a server that are told one by one where no model can be offered them.
+const MOST_TOLD: usize = 20;
+
 /// What came of asking a model or a server of tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
@@ -96,10 +99,15 @@ async fn offered(source: &dyn ToolSource) -> Result<(String, Vec<String>), Strin
         true => "answers, and offers no tools".to_owned(),
         false => format!("offers {}", names.join(", ")),
     };
-    for (tool, reason) in source.left_out().await {
+    let left_out = source.left_out().await;
+    for (tool, reason) in left_out.iter().take(MOST_TOLD) {
         said.push_str(&format!("; `{tool}` is left out: {reason}"));
-        names.push(tool);
     }
+    let more = left_out.len().saturating_sub(MOST_TOLD);
+    if more > 0 {
+        said.push_str(&format!("; {more} more are left out"));
+    }
+    names.extend(left_out.into_iter().map(|(tool, _)| tool));
     Ok((said, names))
 }
 
@@ -107,5 +115,40 @@ async fn in_time<T>(clock: &dyn Clock, asked: impl Future<Output = T>) -> Result
     match select(pin!(asked), clock.sleep(PATIENCE)).await {
         Either::Left((answer, _)) => Ok(answer),
         Either::Right(_) => Err(format!("no answer within {} seconds", PATIENCE.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use dormouse_ports::tool::{ToolCall, ToolError, ToolReply, ToolSpec};
+
+    use super::*;
+
+    /// Offers one tool, and has many that nobody can be offered.
+    #[derive(Debug)]
+    struct Flood;
+
+    #[async_trait]
+    impl ToolSource for Flood {
+        async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+            Ok(vec![ToolSpec::new("look")])
+        }
+
+        async fn left_out(&self) -> Vec<(String, String)> {
+            (0..9000).map(|n| (format!("t{n}"), "it is one too many".to_owned())).collect()
+        }
+
+        async fn call(&self, _: &ToolCall) -> Result<ToolReply, ToolError> {
+            Err(ToolError::permanent("nobody calls it"))
+        }
+    }
+
+    #[tokio::test]
+    async fn of_many_tools_that_are_left_out_the_first_are_told_and_all_are_known() {
+        let (said, names) = offered(&Flood).await.expect("a list");
+        assert!(said.starts_with("offers look; `t0` is left out: it is one too many; `t1`"), "{said}");
+        assert!(said.ends_with("; 8980 more are left out") && said.len() < 2000, "{said}");
+        assert_eq!((names.len(), names.last().map(String::as_str)), (9001, Some("t8999")));
     }
 }

@@ -31,7 +31,7 @@ pub enum McpNotice {
     },
     /// The list of tools has changed; the next one is asked for.
     ListChanged,
-    /// A tool that the server lists is not offered.
+    /// A tool that the server lists is not offered. Of many in one list the first are told.
     ToolLeftOut {
         /// Its name.
         tool: String,

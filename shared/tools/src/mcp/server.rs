@@ -44,6 +44,9 @@ const REST: Duration = Duration::from_secs(60);
 /// little less than they wait. A process may have to be installed first.
 const IN_VAIN: Duration = Duration::from_secs(8);
 
+/// Tools of one list that are told one by one where they are not offered.
+const MOST_TOLD: usize = 20;
+
 /// The tools of one MCP server. The conversation begins with the first request and is begun again when it was lost; a
 /// call that may have reached the server is never sent a second time.
 pub struct McpServer {
@@ -271,10 +274,14 @@ impl McpServer {
         connection.heard().settle();
         let (specs, mut left_out) = specs::read(tools);
         left_out.extend(no_tools);
-        for (tool, reason) in left_out.clone() {
+        for (tool, reason) in left_out.iter().take(MOST_TOLD).cloned() {
             let reason = self.mask.text(reason);
             tracing::warn!(server = self.config.name, tool, reason, "a tool of an MCP server is not offered");
             self.handler.tell(McpNotice::ToolLeftOut { tool, reason });
+        }
+        let more = left_out.len().saturating_sub(MOST_TOLD);
+        if more > 0 {
+            tracing::warn!(server = self.config.name, more, "more tools of an MCP server are not offered");
         }
         let specs = Arc::new(specs);
         let at = Instant::now();

@@ -74,6 +74,22 @@ impl Fetch for Asleep {
     }
 }
 
+/// Lists this many tools of one name.
+struct Flood(usize);
+
+#[async_trait]
+impl Fetch for Flood {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let sent: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if sent["method"] != "tools/list" {
+            return Slow("", Duration::ZERO).fetch(request).await;
+        }
+        let tools = vec![json!({ "name": "a", "inputSchema": {} }); self.0];
+        let answer = json!({ "jsonrpc": "2.0", "id": sent["id"], "result": { "tools": tools } });
+        Ok(response(200, answer.to_string()))
+    }
+}
+
 fn server(fetch: impl Fetch + 'static) -> McpServer {
     server_within(fetch, Duration::from_secs(30))
 }
@@ -132,4 +148,17 @@ async fn who_needs_a_list_has_the_time_for_it_though_others_gave_up() {
     let began = Instant::now();
     let error = silent.list().await.expect_err("it rests");
     assert_eq!((error.kind, began.elapsed()), (ToolErrorKind::TimedOut, Duration::ZERO), "{error}");
+}
+
+#[tokio::test]
+async fn of_many_tools_that_are_not_offered_the_first_are_told_and_all_are_known() {
+    let told = Arc::new(std::sync::Mutex::new(0));
+    let counted = told.clone();
+    let listener = NoticeListener::new(move |_, notice| {
+        *counted.lock().expect("a lock") += usize::from(matches!(notice, McpNotice::ToolLeftOut { .. }));
+    });
+    let config = McpConfig::http("docs", Template::parse("http://h/mcp").expect("a template"));
+    let server = McpServer::new(config, Arc::new(Flood(600)), Values::none(), listener);
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    assert_eq!((server.left_out().await.len(), *told.lock().expect("a lock")), (599, MOST_TOLD));
 }
