@@ -1,7 +1,7 @@
 //! Reading the fields of a mapping, with a problem for each that is missing, of another kind, or unknown.
 
 use dormouse_ports::Template;
-use dormouse_ports::tool::is_variable_of_command;
+use dormouse_ports::tool::{NATIVE_TOOLS, is_variable_of_command};
 use serde_json::Value;
 
 use super::problem::FileProblems;
@@ -245,16 +245,30 @@ fn other_name(key: &str, known: &[&'static str]) -> Option<&'static str> {
     match key {
         "args" | "arguments" if has("command") => Some("write all of it into `command`, which is one command line"),
         "env" if has("environment") => Some("did you mean `environment`?"),
+        "type" | "transport" if has("oauth") => Some("leave it out: `command` is a process, `url` an address"),
+        "cwd" if has("oauth") => Some("it runs in the folder of the workspace: begin `command` with `cd FOLDER && …`"),
+        "disabled" if has("enabled") => Some("did you mean `enabled: false`?"),
         "base_url" | "baseUrl" | "baseURL" | "api_base" | "endpoint" if has("url") => Some("did you mean `url`?"),
         "api_key" | "apiKey" if has("key") => Some("did you mean `key`?"),
         "approval" | "approvals" if has("policy") => Some("it stands in `policy`: `policy: {approval: …}`"),
         "model" if has("provider") => Some("did you mean `name`?"),
         "command" if has("entry") => Some("it stands in `entry`: `entry: {command: …}`"),
         "command" | "url" | "prompt" | "agent" if has("handler") => Some("it stands in `handler`, with its `type`"),
+        "hooks" if has("handler") => Some("a file has one hook, whose fields stand at its top"),
+        "approvers" | "quorum" if has("deny_after") => {
+            Some("one person decides about a call; a graph in Rust may wait for several")
+        }
         "parameters" if has("input_schema") => Some("did you mean `input_schema`?"),
+        key if has("native") && has("skills") => native_tool(key),
         key if has("subagents") => misplaced_in_agent(key),
         _ => None,
     }
+}
+
+/// What to write in the place of a native tool that is switched on or off by its name.
+fn native_tool(key: &str) -> Option<&'static str> {
+    let is_native = NATIVE_TOOLS.iter().any(|tool| tool.eq_ignore_ascii_case(key));
+    is_native.then_some("native tools stand in a list of those that the agent may call: `native: [Read, Grep]`")
 }
 
 /// What to do with `key` in the front matter of an agent, where it stands elsewhere.
@@ -270,6 +284,20 @@ fn misplaced_in_agent(key: &str) -> Option<&'static str> {
         | "parallel_tool_calls"
         | "run_timeout_seconds"
         | "tool_timeout_seconds" => Some("it stands in `policy`"),
+        "permission" | "permissions" | "permissionMode" => {
+            Some("`policy: {approval: …}` names calls that wait for a person, `disallowed` those that are not made")
+        }
+        "allowed-tools" | "allowed_tools" => Some("it stands in `tools`: `tools: {native: […], external: […]}`"),
+        "disallowedTools" | "disallowed_tools" => Some("it stands in `disallowed`: `disallowed: {tools: […]}`"),
+        "mcpServers" | "mcp" => Some("servers of tools stand in `.openharness/tools/settings.yaml`"),
+        "hooks" => Some("hooks stand in files of `.openharness/hooks`"),
+        "handoff" | "handoffs" => Some("did you mean `switch`?"),
+        "schedule" | "schedules" | "cron" => {
+            Some("nothing here begins a run by the clock: have cron run `dormouse send`")
+        }
+        "output_schema" | "response_format" => {
+            Some("say in its instructions what answers look like, or give it a tool whose `input_schema` is that form")
+        }
         _ => None,
     }
 }

@@ -251,7 +251,7 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
         let line = workspace.places.line(&agent.file, name);
         workspace.warn(&agent.file, line, message);
     }
-    if workspace.settings.kind == WorkspaceKind::Chat && !(agent.switch.is_empty() && agent.subagents.is_empty()) {
+    if workspace.is_said_to_talk() && !(agent.switch.is_empty() && agent.subagents.is_empty()) {
         let message = "agents of a `chat` workspace only talk: they call no others";
         workspace.warn(&agent.file, None, message.to_owned());
     }

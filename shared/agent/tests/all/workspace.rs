@@ -255,6 +255,51 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         ),
         (
             TOOLS,
+            "docs:\n  type: stdio\n  command: npx docs\n",
+            ":2: error: tool server `docs` has no field `type`: leave it out: `command` is a process, `url` an address",
+        ),
+        (
+            TOOLS,
+            "docs:\n  command: npx docs\n  cwd: docs\n",
+            ":3: error: tool server `docs` has no field `cwd`: it runs in the folder of the workspace: begin",
+        ),
+        (
+            TOOLS,
+            "docs:\n  command: npx docs\n  disabled: true\n",
+            ":3: error: tool server `docs` has no field `disabled`: did you mean `enabled: false`?",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\ntools:\n  write: false\n---\nHi\n",
+            ":4: error: `tools` has no field `write`: native tools stand in a list of those that the agent may call",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\npermission: {edit: deny}\n---\nHi\n",
+            ":3: error: the front matter has no field `permission`: `policy: {approval: …}` names calls that wait",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\nschedules: ['0 2 * * *']\n---\nHi\n",
+            ":3: error: the front matter has no field `schedules`: nothing here begins a run by the clock",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\noutput_schema: {type: object}\n---\nHi\n",
+            ":3: error: the front matter has no field `output_schema`: say in its instructions what answers look like",
+        ),
+        (
+            AGENT,
+            "---\nmodel: fast\npolicy: {approval: {approvers: 2}}\n---\nHi\n",
+            ":3: error: `approval` has no field `approvers`: one person decides about a call",
+        ),
+        (
+            ".openharness/hooks/guard.yaml",
+            "hooks: {PreToolUse: []}\n",
+            ":1: error: the hook has no field `hooks`: a file has one hook, whose fields stand at its top",
+        ),
+        (
+            TOOLS,
             "mcpServers:\n  docs: {command: npx docs}\n",
             ":2: error: leave the level `mcpServers` out: servers stand by their names at the top of this file",
         ),
@@ -455,18 +500,20 @@ fn what_has_no_effect_where_agents_only_talk_is_told_where_that_was_chosen() {
         let mut all = sound();
         all.retain(|(path, _)| ![SETTINGS, TOOLS].contains(path));
         all.extend([(SETTINGS, settings), (TOOLS, tools), (".openharness/prompts.yaml", prompts)]);
+        all.push((".openharness/agents/lead.md", "---\nmodel: fast\nswitch: [assistant]\n---\nLead.\n"));
         lines(&load(&files(&all), &platform())).join("\n")
     };
     let chat = told("kind: chat\nmodels: {fast: workspace/small}\n");
     assert!(chat.contains("`include_environment`, or `environment` in the order, has no effect"), "{chat}");
     assert!(chat.contains("a `chat` workspace only talks"), "{chat}");
+    assert!(chat.contains("agents of a `chat` workspace only talk: they call no others"), "{chat}");
     let is_of_agent = |line: &str| line.starts_with(AGENT) && line.contains("warning: a `chat` workspace only talks");
     assert!(chat.lines().any(is_of_agent), "its agent names tools: {chat}");
     let slip = told("kind: chat\ndefualt_agent: x\n");
     assert!(slip.contains("error") && slip.contains("only talks"), "its kind can be read: {slip}");
     for settings in ["kind: caht\n", "a: [\n"] {
         let wrong = told(settings);
-        assert!(wrong.contains("error") && !wrong.contains("only talks") && !wrong.contains("no effect"), "{wrong}");
+        assert!(wrong.contains("error") && !wrong.contains("only talk") && !wrong.contains("no effect"), "{wrong}");
     }
     let project = told("models: {fast: workspace/small}\n");
     assert!(!project.contains("no effect"), "{project}");
