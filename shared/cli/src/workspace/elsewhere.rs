@@ -13,6 +13,8 @@ const AGENTS: &str = ".openharness/agents";
 const SKILLS: &str = "skills";
 /// The most folders that are named.
 const MOST_NAMED: usize = 3;
+/// What other programs call the definitions of their agents.
+const OF_OTHERS: [&str; 6] = [".claude", "CLAUDE.md", ".mcp.json", ".opencode", "opencode.json", "opencode.jsonc"];
 
 /// Adds to the problems of `workspace`, which is that of `folder`, what stands beside its definitions and was meant to be among
 /// them. A folder without any is none, which is an error.
@@ -25,7 +27,8 @@ pub(super) fn look_for(workspace: &mut Workspace, folder: &Path) {
             true => vec![folder.join("..").display().to_string()],
             false => near(folder),
         };
-        workspace.problems.push(problem(ALL, Severity::Error, no_workspace(&near)));
+        let others: Vec<&str> = OF_OTHERS.into_iter().filter(|name| folder.join(name).exists()).collect();
+        workspace.problems.push(problem(ALL, Severity::Error, no_workspace(&near, &others)));
     }
     if !is_inside {
         let named = workspace.settings.skill_dirs.iter().any(|named| named == SKILLS);
@@ -45,13 +48,20 @@ fn problem(file: &str, severity: Severity, message: String) -> Problem {
     Problem { file: file.to_owned(), line: None, severity, message, disables: None }
 }
 
-fn no_workspace(near: &[String]) -> String {
+fn no_workspace(near: &[String], others: &[&str]) -> String {
     let near = match near {
         [] => String::new(),
         [one] => format!("; there is one in `{one}`"),
         several => format!("; there are some in `{}`", several.join("`, `")),
     };
-    format!("there is no workspace in this folder{near}; `dormouse new FOLDER --template assistant` makes one")
+    let others = match others {
+        [] => String::new(),
+        some => format!(
+            "; what other programs read (`{}`) is not read here: \"From other programs\" in the guide says where it goes",
+            some.join("`, `")
+        ),
+    };
+    format!("there is no workspace in this folder{near}{others}; `dormouse new FOLDER --template assistant` makes one")
 }
 
 /// Workspaces one folder up or down.
@@ -182,6 +192,20 @@ mod tests {
             let there = format!("there is one in `{}/..`", other.display());
             assert!(told(other).len() == 1 && told(other)[0].contains(&there), "{:?}", told(other));
         }
+    }
+
+    #[test]
+    fn definitions_of_other_programs_are_said_not_to_be_read() {
+        let place = tempfile::tempdir().expect("a folder");
+        write(&place.path().join(".claude/agents/reviewer.md"), "---\nname: reviewer\n---\nReview.\n");
+        write(&place.path().join(".mcp.json"), "{}\n");
+        let told_there = told(place.path());
+        assert!(
+            told_there.len() == 1 && told_there[0].contains("(`.claude`, `.mcp.json`) is not read here"),
+            "{told_there:?}"
+        );
+        write(&place.path().join(".openharness/settings.yaml"), "default_agent: helper\n");
+        assert_eq!(told(place.path()), [] as [&str; 0], "who has a workspace may use others beside it");
     }
 
     #[test]
