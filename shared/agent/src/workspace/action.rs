@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
-use crate::names::nearest;
+use crate::names::Guesses;
 
 /// The most seconds that an action may ask for.
 const DAY: u64 = 24 * 3600;
@@ -127,8 +127,9 @@ pub(super) fn schema(fields: &mut Fields<'_>, what: &str, problems: &mut FilePro
 fn check_required(schema: &Map, what: &str, line: usize, problems: &mut FileProblems<'_>) {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let guesses = Guesses::default();
     for name in required.filter(|name| !properties.contains_key(*name)) {
-        if let Some(guess) = nearest(name, properties.keys().map(String::as_str)) {
+        if let Some(guess) = guesses.nearest(name, properties.keys().map(String::as_str)) {
             let message = format!("`input_schema` of {what} requires `{name}`, which it does not describe");
             problems.error(line, format!("{message}: did you mean `{guess}`?"));
         }

@@ -1,6 +1,6 @@
 //! What one definition says of others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
@@ -15,7 +15,7 @@ use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Seve
 use super::prompts::{Segment, key_of};
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
-use crate::names::{OWN_TOOLS, nearest, slip_of};
+use crate::names::{Guesses, OWN_TOOLS};
 use dormouse_ports::model::wire_name;
 
 const PROMPTS: &str = ".openharness/prompts.yaml";
@@ -24,11 +24,12 @@ const PROMPTS: &str = ".openharness/prompts.yaml";
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
     let only_talks = workspace.is_said_to_talk();
+    let guesses = Guesses::default();
     idle_approvals(workspace);
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
         let asked = workspace.model_of(agent);
-        if let Err(message) = asked.and_then(|asked| model(workspace, &asked.reference, platform)) {
+        if let Err(message) = asked.and_then(|asked| model(workspace, &asked.reference, platform, &guesses)) {
             let line = agent.model.as_ref().map(|choice| choice.line);
             // The mistake stands there, and is told with each agent that it disables.
             let message = match workspace.alias_of(agent) {
@@ -45,17 +46,17 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         }
         budget(workspace, agent);
         channels(workspace, agent);
-        tools(workspace, agent, platform);
-        others(workspace, agent);
+        tools(workspace, agent, platform, &guesses);
+        others(workspace, agent, &guesses);
     }
-    aliases(workspace, platform);
-    approvals(workspace);
+    aliases(workspace, platform, &guesses);
+    approvals(workspace, &guesses);
     unmatched_approvals(workspace);
-    prompts(workspace, platform);
-    hooks(workspace);
+    prompts(workspace, platform, &guesses);
+    hooks(workspace, &guesses);
     rust_tools(workspace, platform);
     imports(workspace);
-    default_agent(workspace);
+    default_agent(workspace, &guesses);
     if only_talks {
         unused(workspace);
     }
@@ -68,10 +69,10 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
 }
 
 /// Aliases that stand for no model: those that an agent asks for are told there.
-fn aliases(workspace: &mut Workspace, platform: &Platform) {
+fn aliases(workspace: &mut Workspace, platform: &Platform, guesses: &Guesses) {
     let flaw = |(alias, choice): (&String, &ModelChoice)| {
         let asked = ModelChoice { reference: alias.clone(), ..choice.clone() };
-        let stands = workspace.resolve(&asked).and_then(|one| model(workspace, &one.reference, platform));
+        let stands = workspace.resolve(&asked).and_then(|one| model(workspace, &one.reference, platform, guesses));
         Some((alias.clone(), choice.line, stands.err()?))
     };
     let flaws: Vec<_> = workspace.settings.models.iter().filter_map(flaw).collect();
@@ -83,10 +84,10 @@ fn aliases(workspace: &mut Workspace, platform: &Platform) {
 }
 
 /// Whether a run can ask the model `reference`, and else why not.
-fn model(workspace: &Workspace, reference: &str, platform: &Platform) -> Result<(), String> {
+fn model(workspace: &Workspace, reference: &str, platform: &Platform, guesses: &Guesses) -> Result<(), String> {
     let flaw = |name: &str| workspace.flaws(DefinitionKind::Model, name).next();
     let guess = |name: &str, names: &mut dyn Iterator<Item = &str>| {
-        nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
+        guesses.nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
     };
     if let Some(name) = reference.strip_prefix("workspace/") {
         if let Some(flaw) = flaw(name) {
@@ -140,11 +141,11 @@ fn channels(workspace: &mut Workspace, agent: &AgentDefinition) {
 }
 
 /// Names of tools that do not exist: the agent runs without them.
-fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform) {
+fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform, guesses: &Guesses) {
     let mut wrong = Vec::new();
     for name in &agent.tools.native {
         if !platform.native_tools.contains(name) {
-            let guess = nearest(name, platform.native_tools.iter().map(String::as_str));
+            let guess = guesses.nearest(name, platform.native_tools.iter().map(String::as_str));
             wrong.push((name, missing("native tool", name, guess)));
         }
     }
@@ -153,26 +154,27 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
     let absent_servers = agent.tools.external.iter().flatten().filter(|name| !workspace.tools.contains_key(*name));
     for name in absent_servers.take(most) {
         let names = workspace.tools.keys().map(String::as_str);
-        wrong.push((name, absent(workspace, DefinitionKind::Tool, name, nearest(name, names))));
+        wrong.push((name, absent(workspace, DefinitionKind::Tool, name, guesses.nearest(name, names))));
     }
     for name in agent.tools.actions.iter().flatten() {
         if !workspace.actions.contains_key(name) {
             let names = workspace.actions.keys().map(String::as_str);
-            wrong.push((name, absent(workspace, DefinitionKind::Action, name, nearest(name, names))));
+            wrong.push((name, absent(workspace, DefinitionKind::Action, name, guesses.nearest(name, names))));
         }
     }
     for name in agent.tools.skills.iter().flatten() {
         if !workspace.skills.contains_key(name) {
             let names = workspace.skills.keys().map(String::as_str);
-            wrong.push((name, absent(workspace, DefinitionKind::Skill, name, nearest(name, names))));
+            wrong.push((name, absent(workspace, DefinitionKind::Skill, name, guesses.nearest(name, names))));
         }
     }
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
-    let both = selected.filter(|name| agent.tools.forbidden().any(|forbidden| forbidden == *name));
+    let forbidden: BTreeSet<&String> = agent.tools.forbidden().collect();
+    let both = selected.filter(|name| forbidden.contains(name));
     wrong.extend(both.map(|name| (name, format!("`{name}` is selected and disallowed: leave one of them"))));
-    wrong.extend(not_forbidden(workspace, agent));
+    wrong.extend(not_forbidden(workspace, agent, guesses));
     let wrong = wrong.into_iter().map(|(name, message)| (workspace.places.line(&agent.file, name), message));
-    let wrong: Vec<_> = wrong.chain(strangers(workspace, (&agent.file, &agent.policy.approval))).collect();
+    let wrong: Vec<_> = wrong.chain(strangers(workspace, (&agent.file, &agent.policy.approval), guesses)).collect();
     let definition = DefinitionName::new(DefinitionKind::Agent, &agent.name);
     for (line, message) in wrong {
         workspace.disable(&agent.file, line, definition.clone(), message);
@@ -180,8 +182,8 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
 }
 
 /// Approvals of the settings that ask for nothing there is: until they are mended a person is asked for everything.
-fn approvals(workspace: &mut Workspace) {
-    let wrong = strangers(workspace, (SETTINGS, &workspace.settings.approval));
+fn approvals(workspace: &mut Workspace, guesses: &Guesses) {
+    let wrong = strangers(workspace, (SETTINGS, &workspace.settings.approval), guesses);
     if wrong.is_empty() {
         return;
     }
@@ -257,13 +259,14 @@ impl Workspace {
         });
         let of_settings = (SETTINGS, &self.settings.approval, self.known_to(|_| true, offered));
         let mut found = Vec::new();
+        let guesses = Guesses::default();
         for (file, policy, (names, is_all)) in of_agents.chain([of_settings]) {
             for pattern in policy.external.iter().filter(|pattern| !matches([*pattern], &names)) {
                 // What belongs elsewhere is told without asking.
                 let is_elsewhere =
                     self.actions.contains_key(pattern) || NATIVE_TOOLS.contains(&pattern.as_str()) || all_known(self);
                 let names = names.iter().map(String::as_str);
-                let guess = if is_all { nearest(pattern, names) } else { slip_of(pattern, names) };
+                let guess = if is_all { guesses.nearest(pattern, names) } else { guesses.slip_of(pattern, names) };
                 if is_elsewhere || (!is_all && guess.is_none()) {
                     continue;
                 }
@@ -299,22 +302,30 @@ impl Workspace {
 
 /// What is wrong with names that `policy` of `file` asks for and that nothing has, with their lines: a slip there would let a
 /// call run that a person was to see. What servers of tools, and programs, add is not known here.
-fn strangers(workspace: &Workspace, (file, policy): (&str, &ApprovalPolicy)) -> Vec<(Option<usize>, String)> {
+fn strangers(
+    workspace: &Workspace,
+    (file, policy): (&str, &ApprovalPolicy),
+    guesses: &Guesses,
+) -> Vec<(Option<usize>, String)> {
     let line = |list: &str, name: &str| workspace.places.line(file, &listed(list, name));
     let mut found = Vec::new();
     for name in policy.native.iter().filter(|name| is_exact(name) && !NATIVE_TOOLS.contains(&name.as_str())) {
-        found.push((line("native", name), unasked("native tool", name, nearest(name, NATIVE_TOOLS))));
+        found.push((line("native", name), unasked("native tool", name, guesses.nearest(name, NATIVE_TOOLS))));
     }
     for name in policy.actions.iter().filter(|name| is_exact(name) && !workspace.actions.contains_key(*name)) {
-        let guess = nearest(name, workspace.actions.keys().map(String::as_str));
+        let guess = guesses.nearest(name, workspace.actions.keys().map(String::as_str));
         found.push((line("actions", name), unasked("action", name, guess)));
     }
+    let names = if policy.external.is_empty() { None } else { names_of_http(workspace) };
     for name in &policy.external {
         let place = match name {
             name if workspace.actions.contains_key(name) => "actions",
             name if NATIVE_TOOLS.contains(&name.as_str()) => "native",
             name => {
-                found.extend(no_http_tool(workspace, name).map(|message| (line("external", name), message)));
+                if let Some(names) = names.as_ref().filter(|names| is_exact(name) && !names.contains(name)) {
+                    let guess = guesses.nearest(name, names.iter().map(String::as_str));
+                    found.push((line("external", name), unasked("tool", name, guess)));
+                }
                 continue;
             }
         };
@@ -324,14 +335,10 @@ fn strangers(workspace: &Workspace, (file, policy): (&str, &ApprovalPolicy)) -> 
     found
 }
 
-/// The complaint about a name that no tool has, where all tools are known: servers are asked for theirs when a run begins.
-fn no_http_tool(workspace: &Workspace, name: &str) -> Option<String> {
-    if !is_exact(name) || workspace.tools.is_empty() || !all_known(workspace) {
-        return None;
-    }
-    let names: Vec<String> = workspace.tools.values().flat_map(http_names).collect();
-    let is_known = names.iter().any(|known| known == name);
-    (!is_known).then(|| unasked("tool", name, nearest(name, names.iter().map(String::as_str))))
+/// The names of all tools, where these are known: servers are asked for theirs when a run begins.
+fn names_of_http(workspace: &Workspace) -> Option<Vec<String>> {
+    let is_known = !workspace.tools.is_empty() && all_known(workspace);
+    is_known.then(|| workspace.tools.values().flat_map(http_names).collect())
 }
 
 /// True if no tool comes from a server: those are asked for theirs when a run begins.
@@ -355,8 +362,9 @@ fn names_of(tool: &ToolDefinition, plain: &str) -> Vec<String> {
 }
 
 /// The name of `names` that `written` was to be: close to it where there are tools whose names are not known.
-fn meant<'n>(workspace: &Workspace, written: &str, names: Vec<&'n str>) -> Option<&'n str> {
-    if all_known(workspace) { nearest(written, names) } else { slip_of(written, names) }
+fn meant<'n>(workspace: &Workspace, written: &str, names: &[&'n str], guesses: &Guesses) -> Option<&'n str> {
+    let names = names.iter().copied();
+    if all_known(workspace) { guesses.nearest(written, names) } else { guesses.slip_of(written, names) }
 }
 
 fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
@@ -364,13 +372,18 @@ fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
 }
 
 /// Names that `agent` may not call, that nothing has, and that are like one that something has; with what is wrong with them.
-fn not_forbidden<'a>(workspace: &Workspace, agent: &'a AgentDefinition) -> Vec<(&'a String, String)> {
+fn not_forbidden<'a>(
+    workspace: &Workspace,
+    agent: &'a AgentDefinition,
+    guesses: &Guesses,
+) -> Vec<(&'a String, String)> {
     let of_tools: Vec<String> = workspace.tools.values().flat_map(http_names).collect();
     let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&of_tools);
     let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
-    let is_stranger = |name: &&String| is_exact(name) && names.iter().all(|known| *known != name.as_str());
+    let known: BTreeSet<&str> = names.iter().copied().collect();
+    let is_stranger = |name: &&String| is_exact(name) && !known.contains(name.as_str());
     let strangers = agent.tools.forbidden().filter(is_stranger);
-    let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, names.clone())?)));
+    let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, &names, guesses)?)));
     let told = |name: &String, guess| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)));
     slips.map(|(name, guess)| (name, told(name, guess))).collect()
 }
@@ -411,11 +424,11 @@ fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
 }
 
 /// Other agents that it names.
-fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
+fn others(workspace: &mut Workspace, agent: &AgentDefinition, guesses: &Guesses) {
     let mut wrong = Vec::new();
     for name in agent.switch.iter().chain(&agent.subagents) {
         if !workspace.agents.contains_key(name) && !is_broken(workspace, name) {
-            let guess = nearest(name, workspace.agents.keys().map(String::as_str));
+            let guess = guesses.nearest(name, workspace.agents.keys().map(String::as_str));
             wrong.push((name, missing("agent", name, guess)));
         }
     }
@@ -447,14 +460,14 @@ fn is_broken(workspace: &Workspace, name: &str) -> bool {
 }
 
 /// Texts for models and providers that no agent has.
-fn prompts(workspace: &mut Workspace, platform: &Platform) {
+fn prompts(workspace: &mut Workspace, platform: &Platform, guesses: &Guesses) {
     let own = workspace.models.keys().map(|name| format!("workspace/{name}"));
     let lent = workspace.platform_models.keys().chain(platform.models.iter().flatten());
     let references = own.chain(lent.map(|name| format!("platform/{name}")));
     let known: Vec<String> = workspace.settings.models.keys().cloned().chain(references).collect();
     let strange: Vec<String> = workspace.prompts.models.keys().filter(|name| !known.contains(name)).cloned().collect();
     for name in strange {
-        let guess = nearest(&name, known.iter().map(String::as_str));
+        let guess = guesses.nearest(&name, known.iter().map(String::as_str));
         let message = format!("`llm_optimized.models`: {}", missing("model or alias", &name, guess));
         let line = workspace.places.line(PROMPTS, &key_of("models", &name));
         workspace.warn(PROMPTS, line, format!("{message}; a model of the workspace is `workspace/NAME`"));
@@ -462,7 +475,7 @@ fn prompts(workspace: &mut Workspace, platform: &Platform) {
     let strange = |name: &&String| !PROVIDERS.contains(&name.as_str());
     let strange: Vec<String> = workspace.prompts.providers.keys().filter(strange).cloned().collect();
     for name in strange {
-        let message = missing("provider", &name, nearest(&name, PROVIDERS));
+        let message = missing("provider", &name, guesses.nearest(&name, PROVIDERS));
         let there_are = PROVIDERS.join(", ");
         let line = workspace.places.line(PROMPTS, &key_of("providers", &name));
         workspace.warn(PROMPTS, line, format!("`llm_optimized.providers`: {message}; there are {there_are}"));
@@ -470,16 +483,16 @@ fn prompts(workspace: &mut Workspace, platform: &Platform) {
 }
 
 /// Agents that hooks ask.
-fn hooks(workspace: &mut Workspace) {
+fn hooks(workspace: &mut Workspace, guesses: &Guesses) {
     let hooks: Vec<_> = workspace.hooks.values().cloned().collect();
     for hook in hooks {
         if let HookHandlerDefinition::Agent { agent, .. } = &hook.handler
-            && let Some(message) = cannot_be_asked(workspace, agent)
+            && let Some(message) = cannot_be_asked(workspace, agent, guesses)
         {
             let line = workspace.places.line(&hook.file, agent);
             workspace.warn(&hook.file, line, format!("{message}: the hook fails each time"));
         }
-        if let Some(message) = matches_nothing(workspace, &hook) {
+        if let Some(message) = matches_nothing(workspace, &hook, guesses) {
             // It stays: a tool of a server may have that name, and it is better run than not.
             let line = hook.matcher.as_ref().and_then(|matcher| workspace.places.line(&hook.file, matcher));
             let mut problems = FileProblems::new(&hook.file);
@@ -491,16 +504,17 @@ fn hooks(workspace: &mut Workspace) {
 }
 
 /// Why a hook cannot ask `agent`.
-fn cannot_be_asked(workspace: &Workspace, agent: &str) -> Option<String> {
+fn cannot_be_asked(workspace: &Workspace, agent: &str, guesses: &Guesses) -> Option<String> {
     if !workspace.agents.contains_key(agent) && !is_broken(workspace, agent) {
-        return Some(missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str))));
+        let guess = guesses.nearest(agent, workspace.agents.keys().map(String::as_str));
+        return Some(missing("agent", agent, guess));
     }
     let is_refused = workspace.flaws(DefinitionKind::Agent, agent).next().is_some();
     is_refused.then(|| format!("its agent `{agent}` is disabled: mend that first"))
 }
 
 /// The complaint about a hook of tools whose matcher is a name that no tool has, and like one that a tool has.
-fn matches_nothing(workspace: &Workspace, hook: &HookDefinition) -> Option<String> {
+fn matches_nothing(workspace: &Workspace, hook: &HookDefinition, guesses: &Guesses) -> Option<String> {
     let is_of_tools = |event: &HookEvent| matches!(event, HookEvent::BeforeToolDispatch | HookEvent::AfterToolDispatch);
     let name = hook.matcher.as_deref()?.trim_start_matches('^').trim_end_matches('$');
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
@@ -512,7 +526,7 @@ fn matches_nothing(workspace: &Workspace, hook: &HookDefinition) -> Option<Strin
     if names.iter().any(|known| known.contains(name)) {
         return None;
     }
-    let guess = meant(workspace, name, names)?;
+    let guess = meant(workspace, name, &names, guesses)?;
     Some(format!("`matcher` meets no tool: did you mean `{guess}`? Until then every call of a tool waits for a person"))
 }
 
@@ -603,11 +617,14 @@ fn first_selected(tools: &ToolSelection) -> Option<&String> {
     tools.native.iter().chain(named.into_iter().flatten().flatten()).next()
 }
 
-fn default_agent(workspace: &mut Workspace) {
+fn default_agent(workspace: &mut Workspace, guesses: &Guesses) {
     let Some(name) = workspace.settings.default_agent.clone() else { return };
     let message = match workspace.agents.get(&name) {
         None if is_broken(workspace, &name) => return workspace.ask_for_everything(),
-        None => missing("agent", &name, nearest(&name, workspace.agents.keys().map(String::as_str))),
+        None => {
+            let guess = guesses.nearest(&name, workspace.agents.keys().map(String::as_str));
+            missing("agent", &name, guess)
+        }
         Some(agent) if agent.mode == AgentMode::Subagent => {
             format!("`{name}` is a `subagent`, which only agents ask: its `mode` has to be `primary` or `all`")
         }

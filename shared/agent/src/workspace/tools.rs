@@ -8,7 +8,7 @@ use super::action::schema;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
-use crate::names::{is_reserved, nearest};
+use crate::names::{Guesses, is_reserved};
 use dormouse_ports::model::wire_name;
 
 /// Milliseconds of a `timeout` below which seconds were probably meant.
@@ -188,8 +188,9 @@ fn check_headers(
 /// The arguments that `url` takes, in braces, are those that the schema describes.
 fn check_arguments(name: &str, url: &Template, schema: &Map, line: usize, problems: &mut FileProblems<'_>) {
     let Some(properties) = schema.get("properties").and_then(serde_json::Value::as_object) else { return };
+    let guesses = Guesses::default();
     for argument in url.arguments().iter().filter(|argument| !properties.contains_key(*argument)) {
-        let guess = nearest(argument, properties.keys().map(String::as_str));
+        let guess = guesses.nearest(argument, properties.keys().map(String::as_str));
         let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
         problems.error(
             line,

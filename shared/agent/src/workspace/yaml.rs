@@ -4,6 +4,7 @@
 //! gigabytes), tags such as `!include`, several documents in a file, keys that are no text, keys that come twice.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Number, Value};
@@ -228,14 +229,15 @@ impl<'t> YamlReader<'t> {
     }
 
     fn map(&mut self, depth: usize) -> Result<Vec<YamlEntry>, YamlError> {
-        let mut entries: Vec<YamlEntry> = Vec::new();
+        let mut entries = Vec::new();
+        let mut lines = BTreeMap::new();
         while let Some((event, span)) = self.next()? {
             if event == Event::MappingEnd {
                 break;
             }
             let (key, line) = self.key(event, span, depth)?;
-            if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                let message = format!("`{key}` is set twice, first on line {}: leave one", first.line);
+            if let Some(first) = lines.insert(key.clone(), line) {
+                let message = format!("`{key}` is set twice, first on line {first}: leave one");
                 return Err(YamlError { line, message });
             }
             let Some((event, span)) = self.next()? else { break };
@@ -340,6 +342,15 @@ mod tests {
         assert!(refused("a: 1\n---\nb: 2\n").1.contains("second document"));
         assert!(refused("a: b: c\n").1.contains("no valid YAML"));
         assert!(refused("? [a]\n: 1\n").1.contains("a key must be a text"));
+    }
+
+    /// Each name was looked for among all before it.
+    #[test]
+    fn a_mapping_of_many_names_is_read_and_knows_one_that_comes_twice() {
+        let many: String = (0..VALUES - 2).map(|at| format!("k{at}: 1\n")).collect();
+        assert_eq!(parse(&many, 1).expect("it reads").as_map().expect("a mapping").len(), VALUES - 2);
+        let (line, message) = refused(&format!("{many}k7: 2\n"));
+        assert_eq!((line, message.as_str()), (VALUES - 1, "`k7` is set twice, first on line 8: leave one"));
     }
 
     #[test]
