@@ -102,7 +102,7 @@ impl Reads {
         Ok(present)
     }
 
-    /// `task`, which was read before `session`, if it is a task of that and has ended.
+    /// `task`, if it is one of `session` and has ended by then.
     pub(crate) async fn ended_in(
         &self,
         session: &Stored<Session>,
