@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::check::has_images;
 use crate::failure::{excerpt, of_answer, of_fetch, of_malformed, retry_after};
-use crate::frames::{StreamFrame, StreamFrames};
+use crate::frames::{Halves, StreamFrame, StreamFrames};
 use crate::judge::Judge;
 use crate::wire::{Assembler, ErrorAnswer, Malformed, StreamFault, StreamProgress, Wire};
 
@@ -61,6 +61,7 @@ impl Answering<'_> {
         let mut assembler = self.wire.assembler();
         let garbled = |malformed: Malformed| whole_next_time(of_malformed(malformed, None));
         let mut frames = StreamFrames::new(self.wire.framing());
+        let mut halves = Halves::default();
         let mut bytes = 0;
         // What came before the first event; all of it, where the answer is no stream.
         let mut unframed = Some(Vec::new());
@@ -81,7 +82,7 @@ impl Answering<'_> {
             unframed.iter_mut().for_each(|begun| begun.extend_from_slice(&portion));
             while let Some(frame) = frames.next().map_err(garbled)? {
                 (unframed, grace) = (None, None);
-                match self.take(&mut *assembler, frame) {
+                match self.take(&mut *assembler, frame, &mut halves) {
                     Ok(StreamProgress::More) => {}
                     Ok(StreamProgress::Done) if assembler.has_begun() || assembler.is_complete() => {
                         return Ok(assembler.whole(None));
@@ -104,7 +105,7 @@ impl Answering<'_> {
             return answer;
         }
         // A piece that makes no sense here is one that the end cuts.
-        let taken = last.map(|frame| self.take(&mut *assembler, frame));
+        let taken = last.map(|frame| self.take(&mut *assembler, frame, &mut halves));
         if let Some(Err(fault @ StreamFault::Reported(_))) = taken {
             return self.broken_off(assembler, fault).map_err(whole_next_time);
         }
@@ -114,11 +115,17 @@ impl Answering<'_> {
         Err(ended("the stream ended in the middle"))
     }
 
-    fn take(&self, assembler: &mut dyn Assembler, frame: StreamFrame) -> Result<StreamProgress, StreamFault> {
+    fn take(
+        &self,
+        assembler: &mut dyn Assembler,
+        frame: StreamFrame,
+        halves: &mut Halves,
+    ) -> Result<StreamProgress, StreamFault> {
         let data: Value = match frame.data.trim() {
             "[DONE]" => return Ok(StreamProgress::Done),
             "" | "null" => return Ok(StreamProgress::More),
-            text => dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY)
+            text => halves
+                .read(text)
                 .map_err(|error| StreamFault::Malformed(Malformed(format!("a piece is no JSON: {error}"))))?,
         };
         if !data.is_object() {

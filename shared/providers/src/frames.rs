@@ -1,9 +1,11 @@
 //! Pieces of a streamed answer.
 
 mod events;
+mod halves;
 mod messages;
 
 pub(crate) use events::{ERROR, EventFrames};
+pub(crate) use halves::Halves;
 pub(crate) use messages::MessageFrames;
 
 use crate::wire::Malformed;

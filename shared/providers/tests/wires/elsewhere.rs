@@ -186,3 +186,15 @@ async fn a_byte_order_mark_is_no_part_of_an_answer() {
         assert!(refused.message.contains("429: slow down;"), "{refused}");
     }
 }
+
+/// Servers that count in UTF-16 cut a letter beyond 16 bits in two.
+#[tokio::test]
+async fn a_letter_that_is_cut_between_two_pieces_is_whole() {
+    let piece = |text: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
+    let end = chunk(json!({}), json!("stop")).to_string();
+    let events = [piece(r"I am \ud83d"), piece(""), piece(r"\ude00, well"), end];
+    let stage = Stage::answering(ScriptedAnswer::events(&events));
+    let response = stage.ask(&openai(stage.setup()), &streaming()).await.expect("an answer");
+    assert_eq!(response.message.content.as_text(), "I am 😀, well");
+    assert_eq!(stage.heard(), ["I am ", "😀, well"]);
+}
