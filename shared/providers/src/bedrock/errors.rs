@@ -4,13 +4,15 @@ use serde_json::Value;
 use crate::failure::{by_status, is_about_images, of_malformed};
 use crate::wire::{ErrorAnswer, Malformed, Refusal};
 
-/// Names an error. Its kind is in a header, or in the body of an error within a stream.
+/// Names an error. Its kind is in a header, which proxies may leave out, or in the body.
 pub(super) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
     let text = |place: &str| answer.body.pointer(place).and_then(Value::as_str);
     let words = text("/message").or_else(|| text("/Message")).or_else(|| text("/error/message"));
     let said = words.unwrap_or_default();
-    let kind = answer.kind.split([':', '#']).next().unwrap_or_default();
-    let kind = if kind.is_empty() { text("/error/type").unwrap_or_default() } else { kind };
+    let named = [Some(answer.kind), text("/__type"), text("/error/type")];
+    let kind = named.into_iter().flatten().find(|kind| !kind.is_empty()).unwrap_or_default();
+    // `ThrottlingException:http://…`, and in a body `com.amazon…#ThrottlingException`.
+    let kind = kind.split(':').next().and_then(|kind| kind.rsplit('#').next()).unwrap_or_default();
     let category = match (kind, answer.status) {
         ("ModelNotReadyException", _) => ModelErrorCategory::ModelNotLoaded,
         ("ResourceNotFoundException", _) => ModelErrorCategory::InvalidModel,

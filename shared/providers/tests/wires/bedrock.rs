@@ -165,6 +165,10 @@ async fn errors_have_their_category() {
         assert_eq!(refused.category, category, "{kind}: {refused}");
         assert!(refused.message.contains(words), "{refused}");
     }
+    let body = json!({ "__type": "com.amazon.coral.service#ThrottlingException", "message": "slow down" });
+    let stage = Stage::answering(ScriptedAnswer::json(400, &body));
+    let refused = stage.ask(&signed(keyless(&stage)), &hello()).await.expect_err("refused");
+    assert_eq!(refused.category, Category::RateLimit, "a proxy left the header out: {refused}");
 }
 
 pub(crate) fn frame(kind: &str, name: &str, payload: &Value) -> Vec<u8> {
