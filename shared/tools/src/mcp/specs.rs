@@ -15,6 +15,8 @@ use crate::text::cut;
 const MOST_TOOLS: usize = 512;
 /// Bytes of a description.
 const MOST_DESCRIPTION: usize = 16 * 1024;
+/// Bytes of the JSON of an `inputSchema`, which each request to a model has.
+const MOST_SCHEMA: usize = 256 * 1024;
 
 /// A tool that is not offered, with the reason.
 pub(super) type LeftOut = (String, String);
@@ -48,6 +50,13 @@ fn spec(tool: Tool, left_out: &mut Vec<LeftOut>) -> Result<ToolSpec, String> {
     let hints = tool.annotations.unwrap_or_default();
     spec.title = tool.title.or(hints.title);
     spec.description = cut(&tool.description.unwrap_or_default(), MOST_DESCRIPTION);
+    // What is no JSON has no such length.
+    let length = serde_json::to_string(&*tool.input_schema).map_or(0, |json| json.len());
+    if length > MOST_SCHEMA {
+        return Err(format!(
+            "its `inputSchema` has {length} bytes, and may have {MOST_SCHEMA}: each request to a model would have it whole"
+        ));
+    }
     spec.input_schema = object((*tool.input_schema).clone()).map_err(|reason| format!("its `inputSchema` {reason}"))?;
     if let Some(schema) = tool.output_schema {
         match object((*schema).clone()) {
@@ -132,6 +141,18 @@ mod tests {
         let names: Vec<_> = left_out.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["list", "wrong", "far", "two words", "twice", "half (its `outputSchema` alone)"]);
         assert!(left_out.iter().all(|(_, reason)| !reason.is_empty()));
+    }
+
+    #[test]
+    fn a_schema_that_no_request_to_a_model_has_room_for_is_left_out() {
+        let described = |length: usize| json!({ "properties": { "a": { "description": "x".repeat(length) } } });
+        let (specs, left_out) = read(tools(json!([
+            { "name": "long", "inputSchema": described(MOST_SCHEMA) },
+            { "name": "fits", "inputSchema": described(MOST_SCHEMA - 1024) },
+        ])));
+        assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["fits"]);
+        let [(name, reason)] = &left_out[..] else { panic!("one is left out, not {}", left_out.len()) };
+        assert!(name == "long" && reason.contains("may have 262144"), "{reason}");
     }
 
     #[test]
