@@ -5,9 +5,10 @@ use std::io;
 
 use dormouse_ports::tool::{ToolError, ToolErrorKind, ToolOutput, ToolReply};
 use rmcp::ServiceError;
-use rmcp::model::{ErrorCode, ErrorData};
+use rmcp::model::{CustomResult, ErrorCode, ErrorData, ServerResult};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use serde_json::Value;
 
 use super::http::{HttpFailure, TOO_LARGE};
 use crate::failure::{unanswered, unresolved};
@@ -30,12 +31,33 @@ pub(super) fn not_begun(error: &ClientInitializeError) -> ToolError {
         ClientInitializeError::JsonRpcError(error) => {
             ToolError::permanent(format!("it refuses to begin: {}", cut(&error.to_string(), MOST_SHOWN)))
         }
+        ClientInitializeError::ExpectedInitResult(Some(ServerResult::CustomResult(CustomResult(said)))) => {
+            ToolError::permanent(format!(
+                "what it answers to `initialize` cannot be taken: {}; it says {}",
+                wrong_in(said),
+                cut(&said.to_string(), 300)
+            ))
+        }
         other => ToolError::permanent(format!(
             "it does not begin as the protocol says; check that the address is that of an MCP server: {}",
             cut(&other.to_string(), MOST_SHOWN)
         )),
     };
     ToolError { uncertain: false, ..failed }
+}
+
+/// What is wrong with `said` as the answer to `initialize`.
+fn wrong_in(said: &Value) -> &'static str {
+    let server = &said["serverInfo"];
+    if !said["protocolVersion"].is_string() {
+        "it has no text as its `protocolVersion`, such as `2025-11-25`"
+    } else if !said["capabilities"].is_object() {
+        "it has no object as its `capabilities`"
+    } else if !server["name"].is_string() || !server["version"].is_string() {
+        "it has no `serverInfo` with a `name` and a `version`"
+    } else {
+        "one of its fields is not as the protocol has it"
+    }
 }
 
 /// The error of a request that was sent, or was to be.
@@ -128,7 +150,8 @@ fn http(error: &HttpError) -> ToolError {
             status.retry_after.as_deref().unwrap_or("some time")
         )),
         StreamableHttpError::HttpStatus(status) => {
-            ToolError::transient(format!("it answers HTTP {}", status.status)).maybe_done()
+            let after = status.retry_after.as_deref().map(|after| format!(", retry after {}", cut(after, 100)));
+            ToolError::transient(format!("it answers HTTP {}{}", status.status, after.unwrap_or_default())).maybe_done()
         }
         StreamableHttpError::AuthRequired(challenge) => unauthorized(&challenge.www_authenticate_header),
         StreamableHttpError::SessionExpired => ToolError::transient("it has forgotten the conversation"),
@@ -170,7 +193,40 @@ fn unauthorized(challenge: &str) -> ToolError {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::transport::streamable_http_client::HttpStatusError;
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_the_answer_that_begins_a_conversation_is_told() {
+        let server = json!({ "name": "a", "version": "1" });
+        for (said, wrong) in [
+            (json!({ "capabilities": {}, "serverInfo": server }), "`protocolVersion`"),
+            (json!({ "protocolVersion": 7, "capabilities": {}, "serverInfo": server }), "`protocolVersion`"),
+            (json!({ "protocolVersion": "2025-06-18", "serverInfo": server }), "`capabilities`"),
+            (json!({ "protocolVersion": "2025-06-18", "capabilities": {} }), "`serverInfo`"),
+            (
+                json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": 7 }, "serverInfo": server }),
+                "fields",
+            ),
+        ] {
+            let shown = said.to_string();
+            let result = ServerResult::CustomResult(CustomResult(said));
+            let error = not_begun(&ClientInitializeError::ExpectedInitResult(Some(result)));
+            assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+            assert!(error.message.contains(wrong) && error.message.ends_with(&shown), "{error}");
+        }
+    }
+
+    #[test]
+    fn when_it_may_be_tried_again_is_told() {
+        for (status, uncertain) in [(429, false), (503, true)] {
+            let error = http(&StreamableHttpError::HttpStatus(HttpStatusError::new(status, Some("30".to_owned()))));
+            assert!(error.message.contains(&status.to_string()) && error.message.contains("retry after 30"), "{error}");
+            assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, uncertain), "{error}");
+        }
+    }
 
     #[test]
     fn a_tool_that_is_called_as_a_task_alone_is_told_from_a_server_without_tools() {

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::connection::Connection;
 use super::failure::{is_expired, unfinished};
+use super::http::TOO_LARGE;
 use super::specs::LeftOut;
 use crate::text::cut;
 
@@ -146,10 +147,33 @@ async fn page(connection: &Connection, params: Option<PaginatedRequestParams>) -
 }
 
 /// Asking for a list has no effect.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 fn not_listed(error: &ServiceError) -> NotListed {
-    let failed = match matches!(error, ServiceError::UnexpectedResponse) {
-        true => ToolError::permanent("what it lists is no list of tools; it may be of another version of the protocol"),
-        false => unfinished(error),
+    let failed = match error {
+        ServiceError::UnexpectedResponse => {
+            ToolError::permanent("what it lists is no list of tools; it may be of another version of the protocol")
+        }
+        // That is no error of the server's: its answer was not read.
+        ServiceError::McpError(told) if told.code == TOO_LARGE => ToolError::permanent(format!(
+            "its list of tools cannot be taken, for {}; have it list in pages (`nextCursor`), or describe its tools in fewer words",
+            told.message
+        )),
+        other => unfinished(other),
     };
     NotListed { error: ToolError { uncertain: false, ..failed }, is_expired: is_expired(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::ErrorData;
+
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_too_large_is_no_error_of_the_server() {
+        let told = ErrorData::new(TOO_LARGE, "the answer is larger than 4194304 bytes", None);
+        let NotListed { error, is_expired } = not_listed(&ServiceError::McpError(told));
+        assert_eq!((error.kind, error.uncertain, is_expired), (ToolErrorKind::Permanent, false, false));
+        assert!(error.message.starts_with("its list of tools cannot be taken, for the answer is larger"), "{error}");
+    }
 }
