@@ -271,9 +271,9 @@ fn tour(agent: &str, data: &Path) -> String {
     let program = program();
     let data = quoted(&data.to_string_lossy());
     format!(
-        "\nPaste the indented lines into a second terminal.\n\nSay something to `{agent}`, and watch what it does:\n\n    \
-         {program} send --data {data} --persona {agent} --follow 'Hello, who are you?'\n\nWhat sleeps, and the \
-         commands that answer:\n\n    {program} pending --data {data}\n\nAll routes: curl -s {{address}}/ (Ctrl-C \
+        "\nPaste the indented lines into a second terminal, in this folder.\n\nSay something to `{agent}`, and watch what it \
+         does:\n\n    {program} send --data {data} --persona {agent} --follow 'Hello, who are you?'\n\nWhat sleeps, and \
+         the commands that answer:\n\n    {program} pending --data {data}\n\nAll routes: curl -s {{address}}/ (Ctrl-C \
          ends this process after the running turns.)\n\n"
     )
 }

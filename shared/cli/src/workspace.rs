@@ -363,7 +363,7 @@ fn in_words(catalog: &Catalog, workspace: &Workspace) -> String {
         ("actions", &catalog.actions),
         ("skills", &catalog.skills),
         ("hooks", &catalog.hooks),
-        ("native tools", &catalog.native_tools),
+        ("native tools, for agents that name them under `tools.native`", &catalog.native_tools),
     ];
     for (title, entries) in parts {
         text.push_str(&format!("{title}\n"));
@@ -413,7 +413,8 @@ fn line(entry: &CatalogEntry, is_default: bool) -> String {
         _ if is_default => " (default)",
         _ => "",
     };
-    let mut text = format!("{mark}{}{default}  {}\n", plain(&entry.name), plain(&entry.description));
+    let told = format!("{mark}{}{default}  {}", plain(&entry.name), plain(&entry.description));
+    let mut text = format!("{}\n", told.trim_end());
     for reason in &entry.reasons {
         text.push_str(&format!("    disabled: {}\n", plain(reason)));
     }

@@ -208,6 +208,13 @@ async fn run(
              files, too; name another folder with --data where that is not meant"
         );
     }
+    if !options.hosts.is_empty() && options.authorization == Authorization::None {
+        tracing::warn!(
+            hosts = %options.hosts.join(", "),
+            "whoever reaches it by this name may begin turns and chats at /graphs and /chat: start it with \
+             `--authorization keys` where that is not meant"
+        );
+    }
     // None of them is made for a store that is older than it.
     let key = folder.secret(SIGNAL_KEY, "whoever sends signals has it")?;
     let secret = folder.secret("callback-secret", "the addresses that were given out are signed with it")?;

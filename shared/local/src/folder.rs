@@ -98,13 +98,21 @@ pub enum FolderError {
         reason: String,
     },
     /// The disk refuses.
-    #[error("the data folder {} cannot be used: {error}; choose another one with --data", path.display())]
+    #[error("the data folder {} cannot be used: {error}; {}", path.display(), remedy_of(error))]
     Io {
         /// The folder.
         path: PathBuf,
         /// Error of the disk.
         error: io::Error,
     },
+}
+
+/// What helps where the disk says `error`.
+fn remedy_of(error: &io::Error) -> &'static str {
+    match error.kind() == io::ErrorKind::StorageFull {
+        true => "make room there, and start again",
+        false => "choose another one with --data",
+    }
 }
 
 impl DataFolder {
@@ -394,6 +402,17 @@ mod tests {
         drop(first);
         DataFolder::open(&path).expect("it is free again");
         assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn where_the_disk_is_full_nobody_is_sent_to_an_empty_folder() {
+        for (kind, advice) in [
+            (io::ErrorKind::StorageFull, "make room there"),
+            (io::ErrorKind::PermissionDenied, "another one with --data"),
+        ] {
+            let told = FolderError::Io { path: "data".into(), error: kind.into() }.to_string();
+            assert!(told.contains(advice), "{told}");
+        }
     }
 
     #[test]

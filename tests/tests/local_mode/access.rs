@@ -546,3 +546,16 @@ async fn a_file_is_as_long_as_it_may_be_however_json_writes_it() {
         assert!(seen == status || (status == 201 && seen == 200), "{count}: {seen}");
     }
 }
+
+#[test]
+fn a_name_for_others_is_warned_of_where_nobody_proves_who_they_are() {
+    let told = |more: &[&str]| {
+        let folder = folder();
+        let dormouse = Dormouse::start_with(folder.path(), &[&["--host", "agents.example.com"], more].concat());
+        dormouse.logged()
+    };
+    let open = told(&[]);
+    assert!(open.contains("agents.example.com") && open.contains("`--authorization keys`"), "{open}");
+    let shut = told(&["--authorization", "keys"]);
+    assert!(!shut.contains("where that is not meant"), "{shut}");
+}
