@@ -51,6 +51,7 @@ pub use dormouse_ports::tool::{
 };
 pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
+pub(crate) use hook::matcher;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use litter::looks_secret;
 pub use load::{FILE_LIMIT, FileContent, Files, MEMORY, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, TOOLS, load};

@@ -27,7 +27,7 @@ use super::run::RunUsage;
 use super::time::CallTime;
 use super::watch::unless_canceled;
 use crate::names::slip_of;
-use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
+use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError, matcher};
 
 /// Bytes of an answer.
 const LONGEST: usize = 256 * 1024;
@@ -60,7 +60,7 @@ pub struct HookPart {
 impl HookPart {
     /// The hook `definition`, which `handler` handles.
     pub fn new(definition: HookDefinition, handler: Option<Arc<dyn HookHandler>>) -> Self {
-        let matcher = definition.matcher.as_deref().and_then(|matcher| Regex::new(matcher).ok());
+        let matcher = definition.matcher.as_deref().and_then(|written| matcher(written).ok());
         Self { definition, handler, matcher }
     }
 

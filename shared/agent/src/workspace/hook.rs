@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_ports::hook::HookHandlerDefinition;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde::Serialize;
 
 use super::fields::Fields;
@@ -12,6 +12,15 @@ use super::yaml::YamlNode;
 const LONGEST: u64 = 120;
 /// The seconds where nothing is said.
 const USUAL: u64 = 10;
+/// The most bytes of a compiled matcher: it meets names, and each is kept for as long as its workspace is.
+const MOST_MATCHER: usize = 128 * 1024;
+/// The most hooks of a workspace.
+pub(super) const MOST_HOOKS: usize = 64;
+
+/// The expression that the matcher `written` is.
+pub(crate) fn matcher(written: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(written).size_limit(MOST_MATCHER).dfa_size_limit(MOST_MATCHER).build()
+}
 
 /// A hook, as a file in `.openharness/hooks` declares it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,14 +129,10 @@ impl HookDefinition {
             problems.error(node.line, format!("hook `{name}` has no `events`: name what it is run at"));
         }
         let capabilities = named(&mut fields, "capabilities", HookCapability::ALL, HookCapability::as_str, problems);
-        let matcher = fields.text("matcher", problems);
-        if let Some(Err(error)) = matcher.as_deref().map(Regex::new) {
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        let written = fields.text("matcher", problems);
+        if let Some(Err(error)) = written.as_deref().map(matcher) {
             let line = fields.place_of("matcher");
-            let message =
-                format!("`matcher` of hook `{name}` is no regular expression: {reason}; `.*` stands for anything");
-            problems.error(line, message);
+            problems.error(line, unmet(&name, &error));
         }
         let on_error = match fields.word("on_error", &["open", "closed"], problems) {
             Some("closed") => OnHookError::Closed,
@@ -146,13 +151,26 @@ impl HookDefinition {
             name,
             file: file.to_owned(),
             events,
-            matcher,
+            matcher: written,
             handler,
             capabilities: capabilities.into_iter().collect(),
             on_error,
             timeout_seconds: timeout.unwrap_or(USUAL),
         })
     }
+}
+
+/// The complaint about the matcher of the hook `name`.
+fn unmet(name: &str, error: &regex::Error) -> String {
+    if matches!(error, regex::Error::CompiledTooBig(_)) {
+        return format!(
+            "`matcher` of hook `{name}` becomes larger than {MOST_MATCHER} bytes: repeat less, and write `[a-z_]` in the place \
+             of `\\w`"
+        );
+    }
+    let reason = error.to_string();
+    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+    format!("`matcher` of hook `{name}` is no regular expression: {reason}; `.*` stands for anything")
 }
 
 /// The values that a list of words names.

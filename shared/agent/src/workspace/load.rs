@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::action;
 use super::agent::AgentDefinition;
 use super::approval::ApprovalPolicy;
-use super::hook::HookDefinition;
+use super::hook::{HookDefinition, MOST_HOOKS};
 use super::litter::is_litter;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
@@ -377,6 +377,12 @@ impl<'f> Loader<'f> {
         for (path, stem) in self.inside(HOOKS, &[".yaml", ".yml"]) {
             let mut problems = FileProblems::new(path);
             problems.about(DefinitionName::new(DefinitionKind::Hook, stem));
+            if self.workspace.hooks.len() == MOST_HOOKS {
+                problems.error(None, format!("a workspace has up to {MOST_HOOKS} hooks: put some of them together"));
+                self.workspace.ask_for_everything();
+                self.keep(problems);
+                break;
+            }
             let hook = self.yaml(path, &mut problems);
             let hook = hook.and_then(|node| HookDefinition::read(path, stem, &node, &mut problems));
             if let Some(hook) = hook {

@@ -256,6 +256,11 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
         (REVIEW.0, "---\nnmae: x\n---\nbody\n", "did you mean `name`?"),
         (HOOK.0, "events: [run_complete]\nhandler: {type: command, command: x}\n", "did you mean `run_completed`?"),
         (HOOK.0, "events: [run_failed]\nmatcher: '('\nhandler: {type: command, command: x}\n", "no regular expression"),
+        (
+            HOOK.0,
+            "events: [run_failed]\nmatcher: '\\w{9}'\nhandler: {type: command, command: x}\n",
+            ":2: error: `matcher` of hook `guard` becomes larger than 131072 bytes",
+        ),
         (HOOK.0, "events: [run_failed]\nhandler: {type: comand, command: x}\n", "did you mean `command`?"),
         (HOOK.0, "events: [run_failed]\n", "has no `handler`"),
         (
@@ -292,6 +297,21 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     );
     let unread = declared(&[(HOOK.0, "events: [before_tool]\nhandler: {type: command, command: x}\n")]);
     assert!(unread.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "better one question too many");
+}
+
+/// What is compiled of them is kept in memory, and may be a thousand times as long as it is written.
+#[test]
+fn a_workspace_has_so_many_hooks_and_where_there_are_more_a_person_sees_every_call() {
+    let hook =
+        "events: [before_tool_dispatch]\nmatcher: ^\\w+_\\w+$\nhandler: {type: http, url: 'https://h.example/'}\n";
+    let paths: Vec<String> = (0..65).map(|at| format!(".openharness/hooks/h{at:02}.yaml")).collect();
+    let hooks: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), hook)).collect();
+    let most = declared(&hooks[..64]);
+    assert!(most.hooks.len() == 64 && lines(&most).is_empty(), "{:#?}", lines(&most));
+    let more = declared(&hooks);
+    let told = ".openharness/hooks/h64.yaml: error: a workspace has up to 64 hooks: put some of them together";
+    assert!(more.hooks.len() == 64 && lines(&more).iter().any(|line| line == told), "{:#?}", lines(&more));
+    assert!(more.settings.approval.manual && !most.settings.approval.manual);
 }
 
 #[test]
