@@ -41,7 +41,7 @@ impl Place {
     pub(super) fn keep(&self, data: &Path) {
         let data = real(data);
         if let Some(inside) = data.strip_prefix(&self.root).ok().and_then(Path::to_str) {
-            let _ = self.data.set(inside.to_owned());
+            let _ = self.data.set(inside.trim_end_matches('/').to_owned());
         }
     }
 
@@ -161,6 +161,9 @@ mod tests {
         }
         assert!(place.is_kept("state/server") && !place.is_kept("state") && !place.is_kept("state/servers"));
         assert_eq!(place.inside("state/server.md").as_deref(), Ok("state/server.md"));
+        let again = Place::open(&root).expect("it opens");
+        again.keep(&root.join("state/server/"));
+        assert!(again.inside("state/server/api-key").is_err(), "one that is there already");
         let elsewhere = Place::open(&root.join("state/server")).expect("it opens");
         elsewhere.keep(&root);
         assert_eq!(elsewhere.inside("api-key").as_deref(), Ok("api-key"), "another folder that is around this one");
