@@ -69,6 +69,22 @@ fn refusals_name_the_field() {
 }
 
 #[test]
+fn refusals_speak_of_json_and_of_no_type_of_the_server() {
+    let message = |parts: Value| refused::<AppendMessageRequest>(json!({"message": {"role": "user", "parts": parts}}));
+    let whole = refused::<AppendMessageRequest>(json!({"message": "hello"}));
+    let overrides = json!({"mode": "with_overrides", "override": {"llm:main:1": "hello"}});
+    for ((param, told), place, expected) in [
+        (whole, "message", "expected an object with `role` and `parts`"),
+        (message(json!(["hello"])), "message.parts[0]", "expected an object with a `type`"),
+        (message(json!("hello")), "message.parts", "expected an array"),
+        (refused::<ReplayTaskRequest>(overrides), "override.llm:main:1", "expected an object"),
+        (refused::<SubmitTaskRequest>(json!({"input": {"a": 1}, "metadata": []})), "metadata", "expected an object"),
+    ] {
+        assert_eq!((param.as_str(), told.as_str()), (place, expected));
+    }
+}
+
+#[test]
 fn refusals_do_not_repeat_what_the_client_sent() {
     let secret = "sk-ant-0123456789abcdef, expected nothing";
     for value in [

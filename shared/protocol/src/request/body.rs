@@ -267,14 +267,27 @@ fn refuse(place: &str, error: serde_path_to_error::Error<serde_json::Error>) -> 
         None => {
             let expected = cause.rsplit_once(", expected ").map_or(cause.as_str(), |(_, expected)| expected);
             let expected = expected.strip_prefix("expected ").unwrap_or(expected);
-            // So what reads words calls them: a map could hold one with a value.
-            let expected = if expected == "string or map" { "a string" } else { expected };
+            let expected = in_words_of_json(expected);
             let found = cause.strip_prefix("unknown variant `").and_then(|rest| rest.rsplit_once("`, expected "));
             let words = expected.split('`').skip(1).step_by(2);
             let guess = found.and_then(|(found, _)| nearest(found, words));
             let guess = guess.map(|word| format!("; did you mean `{word}`?")).unwrap_or_default();
             ProtocolError::invalid(path, format!("expected {expected}{guess}"))
         }
+    }
+}
+
+/// What its reader calls `expected`, in the words of JSON.
+fn in_words_of_json(expected: &str) -> &str {
+    match expected {
+        // So what reads words calls them: a map could hold one with a value.
+        "string or map" => "a string",
+        "a sequence" => "an array",
+        "struct MessageInput" => "an object with `role` and `parts`",
+        "internally tagged enum Part" => "an object with a `type`",
+        "a map" => "an object",
+        named if named.starts_with("struct ") => "an object",
+        other => other,
     }
 }
 
