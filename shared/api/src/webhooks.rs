@@ -306,7 +306,8 @@ fn check_url(url: &str, loopback: bool) -> Result<(), ProtocolError> {
         None => true,
     };
     let given = url.split_once("://").map(|(_, rest)| authority(rest));
-    if !given.as_ref().is_none_or(has_a_port) {
+    // What stands behind the colon of a user is a password.
+    if !given.as_ref().is_none_or(|given| given.contains('@') || has_a_port(given)) {
         return refuse("expected a port from 1 to 65535, or none");
     }
     match (url.strip_prefix("https://").map(authority), url.strip_prefix("http://").map(authority)) {
@@ -356,6 +357,10 @@ mod tests {
             "https://[::1]:70000",
         ] {
             assert!(check_url(bad, true).is_err(), "{bad}");
+        }
+        for user in ["https://ada@example.com", "https://ada:word@example.com", "https://ada:word@example.com:443/x"] {
+            let refusal = check_url(user, true).expect_err("a user");
+            assert!(refusal.message().contains("without a user"), "{user}: {refusal}");
         }
         for sneaky in ["http://localhost@example.com", "http://127.0.0.1.example.com", "http://localhost:80@x/"] {
             assert!(check_url(sneaky, true).is_err(), "{sneaky}");
