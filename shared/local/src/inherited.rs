@@ -119,7 +119,8 @@ mod tests {
 
     /// Writes that the worker that died has claimed the invocation.
     async fn claimed(turns: &TurnStore, paused: PausedInvocation, died_at: Timestamp) {
-        let claim = Claim { owner: "dead".into(), until: died_at + LONG, payload: Map::new(), attempts: 1 };
+        let (owner, until, payload) = ("dead".into(), died_at + LONG, Map::new());
+        let claim = Claim { owner, until, payload, attempts: 1, taken_over: false };
         let id = paused.invocation_id.clone();
         let write =
             InvocationWrite::Progress { paused: Box::new(paused), from: ProgressFrom::Fresh, claim: Some(claim) };

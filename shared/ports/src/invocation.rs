@@ -486,6 +486,9 @@ pub struct Claim {
     /// that gave the claim back or left it whole: all before this one died.
     #[serde(default)]
     pub attempts: u32,
+    /// True if the payload was there before this claim: accepted for whoever comes, or left by a worker that died.
+    #[serde(default)]
+    pub taken_over: bool,
 }
 
 /// An error as it is kept and shown after the invocation ended.

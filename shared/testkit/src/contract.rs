@@ -220,6 +220,7 @@ checks! {
         a_second_claim_is_held,
         the_same_owner_is_granted_again,
         an_expired_claim_is_taken_over_with_the_first_payload,
+        a_claim_tells_whether_its_payload_was_there_before,
         without_a_payload_only_an_expired_claim_is_taken_over,
         a_claim_is_passed_over_only_by_who_names_it,
         another_generation_is_settled,

@@ -303,8 +303,9 @@ fn claim(record: &mut InvocationRecord, attempts: &mut u32, request: &ClaimReque
         (InvocationStatus::Resuming(claim), _) => return ClaimOutcome::Held { until: claim.until },
     };
     *attempts += 1;
+    let taken_over = !matches!(record.status, InvocationStatus::Suspended);
     let owner = request.owner.clone();
     let until = request.until;
-    record.status = InvocationStatus::Resuming(Claim { owner, until, payload, attempts: *attempts });
+    record.status = InvocationStatus::Resuming(Claim { owner, until, payload, attempts: *attempts, taken_over });
     ClaimOutcome::Granted(Box::new(record.clone()))
 }

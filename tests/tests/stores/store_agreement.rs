@@ -378,7 +378,7 @@ impl History {
 
     fn born_claim(&mut self) -> Claim {
         let until = self.now + SignedDuration::from_secs(30);
-        Claim { owner: self.owner(), until, payload: self.payload(), attempts: 1 }
+        Claim { owner: self.owner(), until, payload: self.payload(), attempts: 1, taken_over: false }
     }
 
     /// What has not begun falls due at once and waits for no signal. Signal and due time follow from invocation and

@@ -17,8 +17,8 @@ use dormouse_harness::{
 };
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    Category, EventRule, EventRules, Invocations, ListedRule, Map, Registration, RuleName, Sessions, SignalDescriptor,
-    Subscription, SubscriptionError, Timers,
+    Category, Clock, Commit, Commits, EventRule, EventRules, InvocationWrite, Invocations, ListedRule, Map,
+    Registration, RuleName, Sessions, SignalDescriptor, Subscription, SubscriptionError, Timers,
 };
 use dormouse_testkit::{MemorySubscriptions, SubscriptionCall};
 use dormouse_tests::{Stage, called_for, map};
@@ -142,6 +142,39 @@ async fn an_acknowledged_early_signal_survives_a_transient_failure() {
     scene.allowed.store(true, Ordering::Relaxed);
     scene.stage.outlive_leases();
     assert_eq!(scene.stage.sweep(&scene.harness, SweepScope::Everything).await.unwrap().called, 1);
+    assert_eq!(scene.answer().await, 3);
+}
+
+/// The same answer comes once more, by the way on which its sender waits for the turn.
+#[tokio::test]
+async fn an_answer_that_stands_already_survives_a_transient_failure_of_who_brings_it_again() {
+    for its_worker_died in [false, true] {
+        let scene = scene().asleep().await;
+        let payload = map(json!({ "answer": 3 }));
+        if its_worker_died {
+            scene.stage.die_holding("i", payload).await;
+            scene.stage.outlive_leases();
+        } else {
+            let invocation_id = "i".into();
+            let write = InvocationWrite::Deliver { invocation_id, generation: 1, answered: None, payload };
+            let commit = Commit { invocation: Some(write), ..Commit::new("deliver", scene.stage.clock.now()) };
+            scene.stage.store.commit(&commit).await.unwrap();
+        }
+        scene.allowed.store(false, Ordering::Relaxed);
+        assert_eq!(scene.error(signal(json!(3))).await.category, Category::ProviderUnavailable);
+        scene.allowed.store(true, Ordering::Relaxed);
+        scene.stage.outlive_leases();
+        assert_eq!(scene.stage.sweep(&scene.harness, SweepScope::Everything).await.unwrap().called, 1);
+        assert_eq!(scene.answer().await, 3, "its worker died: {its_worker_died}");
+    }
+}
+
+#[tokio::test]
+async fn who_brings_an_answer_that_stands_already_gets_what_comes_of_it() {
+    let scene = scene().asleep().await;
+    scene.stage.die_holding("i", map(json!({ "answer": 3 }))).await;
+    scene.stage.outlive_leases();
+    assert!(matches!(scene.send(signal(json!(3))).await, TurnOutcome::Completed(_)));
     assert_eq!(scene.answer().await, 3);
 }
 

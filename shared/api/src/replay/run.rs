@@ -305,7 +305,7 @@ impl Stage {
 
     fn claimed(&self, paused: PausedInvocation, payload: Map) -> Box<InvocationRecord> {
         let until = self.engine.ports().clock.now() + HELD_FOR;
-        let claim = Claim { owner: OWNER.into(), until, payload, attempts: 1 };
+        let claim = Claim { owner: OWNER.into(), until, payload, attempts: 1, taken_over: false };
         Box::new(InvocationRecord { status: InvocationStatus::Resuming(claim), paused, stored: Vec::new() })
     }
 }

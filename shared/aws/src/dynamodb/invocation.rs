@@ -17,8 +17,8 @@ use super::item::{
 };
 use super::keys::{
     ANSWERED, ANSWERS, ATTEMPTS, BEGUN_FOR, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE,
-    CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK, TTL, WAKE,
-    aside_lane_of, claim_lane_of,
+    CLAIM_UNTIL, CLAIMED_FROM, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK,
+    TTL, WAKE, aside_lane_of, claim_lane_of,
 };
 use super::requests::Table;
 use super::segments;
@@ -190,7 +190,9 @@ impl InvocationItems {
                 if until == UNCLAIMED_UNTIL {
                     return Ok(InvocationStatus::Accepted { payload });
                 }
-                Ok(InvocationStatus::Resuming(Claim { owner, until, payload, attempts: count(item, ATTEMPTS)? }))
+                let taken_over = optional_text(item, CLAIMED_FROM) == Some(RESUMING);
+                let attempts = count(item, ATTEMPTS)?;
+                Ok(InvocationStatus::Resuming(Claim { owner, until, payload, attempts, taken_over }))
             }
             COMPLETED => Ok(InvocationStatus::Completed { state: self.bodies.body(item, FINAL_STATE).await? }),
             ERRORED => Ok(InvocationStatus::Errored(self.bodies.body(item, FAILURE).await?)),
@@ -236,8 +238,8 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> ItemW
     let key = Key::invocation(&request.invocation_id);
     let claim = match payload {
         Some(payload) => {
-            let change = "SET phase = :resuming, claim_owner = :owner, held_until = :until, claim_lane = :lane, \
-                          claim_until = if_not_exists(claim_until, :now), \
+            let change = "SET claimed_from = phase, phase = :resuming, claim_owner = :owner, held_until = :until, \
+                          claim_lane = :lane, claim_until = if_not_exists(claim_until, :now), \
                           claim_payload = if_not_exists(claim_payload, :payload) ADD attempts :one";
             let (knows_all, answered) = known_answers(request.answered);
             let condition = format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND {OUT_OF_TIME})");
@@ -245,8 +247,8 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> ItemW
             answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
         None => {
-            let change = "SET phase = :resuming, claim_owner = :owner, held_until = :until, claim_lane = :lane \
-                          ADD attempts :one";
+            let change = "SET claimed_from = phase, phase = :resuming, claim_owner = :owner, held_until = :until, \
+                          claim_lane = :lane ADD attempts :one";
             ItemWrite::update(&key, change).when(&format!("phase = :resuming AND {OUT_OF_TIME}"))
         }
     };

@@ -41,6 +41,8 @@ pub(super) const CLAIM_UNTIL: &str = "held_until";
 /// Instant since which a payload is accepted: the sort key of the index of claims, which no take-over moves.
 pub(super) const CLAIM_SINCE: &str = "claim_until";
 pub(super) const CLAIM_LANE: &str = "claim_lane";
+/// The phase that the claim found: where a worker had claimed it, or a payload was accepted, it was taken over.
+pub(super) const CLAIMED_FROM: &str = "claimed_from";
 pub(super) const ATTEMPTS: &str = "attempts";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";
 pub(super) const FINAL_STATE: &str = "final_state";

@@ -94,7 +94,8 @@ mod tests {
             let begun = PausedInvocation::before_first_pause("i1".into(), "g", Timestamp::UNIX_EPOCH);
             let paused = Box::new(PausedInvocation { state: SharedMap::of_fields(fields), ..begun });
             let owner = Owner::from("worker");
-            let claim = Claim { owner: owner.clone(), until: Timestamp::UNIX_EPOCH, payload: Map::new(), attempts: 1 };
+            let until = Timestamp::UNIX_EPOCH;
+            let claim = Claim { owner: owner.clone(), until, payload: Map::new(), attempts: 1, taken_over: false };
             self.commit(InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), claim: Some(claim) })
         }
 

@@ -111,7 +111,7 @@ impl Exit<'_> {
             Tenure::Own(_) => ProgressFrom::Fresh,
             Tenure::Claimed(_) => ProgressFrom::Claimed(claimed.claim.owner.clone()),
         };
-        claimed.claim = Claim { payload: Map::new(), attempts: 1, ..claimed.claim };
+        claimed.claim = Claim { payload: Map::new(), attempts: 1, taken_over: false, ..claimed.claim };
         let kept = (!yields).then(|| claimed.claim.clone());
         loop {
             step.state.keep_items(graph.schema().growing());
@@ -193,7 +193,7 @@ fn first_claim(own: &Own, at: RunContext<'_>) -> Claimed {
     let owner = own.lease.as_ref().map(|terms| terms.owner.clone());
     let owner = owner.unwrap_or_else(|| ports.ids.fresh().into());
     let held_for = own.lease.as_ref().map_or(DEFAULT_CLAIM, |terms| terms.duration);
-    let claim = Claim { owner, until: now + held_for, payload: Map::new(), attempts: 1 };
+    let claim = Claim { owner, until: now + held_for, payload: Map::new(), attempts: 1, taken_over: false };
     let after_error =
         |error: &EngineError| match error.is_transient() || *error.category() == Category::SessionWriteConflict {
             true => AfterError::KeepClaim,

@@ -216,7 +216,7 @@ fn claim_at_birth(engine: &Engine, terms: Option<&LeaseTerms>, payload: Map) -> 
         Some(terms) => (terms.owner.clone(), terms.duration),
         None => (engine.ports().ids.fresh().into(), DEFAULT_CLAIM),
     };
-    Claim { owner, until: engine.ports().clock.now() + duration, payload, attempts: 1 }
+    Claim { owner, until: engine.ports().clock.now() + duration, payload, attempts: 1, taken_over: false }
 }
 
 fn failed(error: CommitError) -> EngineError {

@@ -1,6 +1,6 @@
 //! Delivering a signal to its invocation (harness §3.3, §6).
 
-use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, InvocationRecord, InvocationStatus};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, InvocationRecord, InvocationStatus, Map};
 
 use super::accepted::{WhenSessionBusy, begin};
 use super::answers::{ClaimProposal, FanInStep, answer_to, gather};
@@ -48,13 +48,14 @@ pub(super) async fn deliver(worker: &Worker, delivery: FoundDelivery<'_>) -> Res
                 begin(worker, record, delivery.budget, WhenSessionBusy::Wait).await.map_err(|error| error.of(&id))?;
             }
             ClaimOutcome::Granted(record) => {
-                let accepted = PayloadAck::of(&record, &bid.payload);
+                let accepted = PayloadAck::of(&record);
+                let is_another = !goes_on_with(&record, &bid.payload);
                 match continue_claimed(worker, record, delivery.budget, accepted).await {
                     // The payload that a dead worker had left does not fit and is forgotten; ours was not looked at
                     // yet.
-                    Err(error) if accepted == PayloadAck::Sent && is_misfit(&error) => {}
+                    Err(error) if is_another && is_misfit(&error) => {}
                     // The payload that it had left was another answer, which counts: the next look shows so for ours.
-                    Ok(_) if accepted == PayloadAck::Sent && delivery.generation.is_some() => {}
+                    Ok(_) if is_another && delivery.generation.is_some() => {}
                     turn => return turn.map_err(|error| error.of(&id)),
                 }
             }
@@ -100,6 +101,12 @@ async fn left_to_a_worker(
         let is_left = record.paused.under_way && matches!(record.status, InvocationStatus::Accepted { .. });
         is_left && delivery.generation == Some(record.paused.generation)
     }))
+}
+
+/// True if what goes on in `record`, which is claimed, goes on with `payload`.
+fn goes_on_with(record: &InvocationRecord, payload: &Map) -> bool {
+    let is_it = matches!(&record.status, InvocationStatus::Resuming(claim) if claim.payload == *payload);
+    is_it && !record.paused.under_way
 }
 
 fn is_misfit(error: &TurnError) -> bool {

@@ -27,10 +27,9 @@ pub(crate) enum PayloadAck {
 }
 
 impl PayloadAck {
-    pub(super) fn of(record: &InvocationRecord, sent: &Map) -> Self {
+    pub(super) fn of(record: &InvocationRecord) -> Self {
         match &record.status {
-            InvocationStatus::Resuming(_) if record.paused.under_way => Self::Sent,
-            InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Sent,
+            InvocationStatus::Resuming(claim) if claim.taken_over => Self::Sent,
             InvocationStatus::Accepted { .. }
             | InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended

@@ -1,4 +1,6 @@
-use dormouse_ports::{Claim, ClaimOutcome, ClaimRequest, CommitError, InvocationStatus, InvocationWrite, Owner};
+use dormouse_ports::{
+    Claim, ClaimOutcome, ClaimRequest, CommitError, InvocationId, InvocationStatus, InvocationWrite, Owner,
+};
 use futures::future::join_all;
 
 use super::scene::{
@@ -11,7 +13,7 @@ pub(super) async fn a_claim_grants_and_loads_everything(store: Store) {
     let request = claim_of("i1", "worker", at(0));
     let record = granted(store.claim(&request).await.expect("the store answers"));
     let payload = request.payload.expect("a payload");
-    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload, attempts: 1 };
+    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload, attempts: 1, taken_over: false };
     assert_eq!(record.status, InvocationStatus::Resuming(claim));
     assert_same(&record.paused.state, &paused.state);
     assert_same(&record.paused.parent_states[0], &paused.parent_states[0]);
@@ -47,8 +49,34 @@ pub(super) async fn an_expired_claim_is_taken_over_with_the_first_payload(store:
     let second = claim_of("i1", "second", at(60));
     let record = granted(store.claim(&second).await.expect("the store answers"));
     let payload = first.payload.expect("a payload");
-    let claim = Claim { owner: Owner::from("second"), until: second.until, payload, attempts: 2 };
+    let claim = Claim { owner: Owner::from("second"), until: second.until, payload, attempts: 2, taken_over: true };
     assert_eq!(record.status, InvocationStatus::Resuming(claim));
+}
+
+pub(super) async fn a_claim_tells_whether_its_payload_was_there_before(store: Store) {
+    let taken_over = async |request: &ClaimRequest| {
+        let status = granted(store.claim(request).await.expect("the store answers")).status;
+        let InvocationStatus::Resuming(claim) = status else { panic!("it is claimed, and not {status:?}") };
+        claim.taken_over
+    };
+    let done = async |id: &str, write| store.commit(&commit(id, None, Some(write))).await.expect("it is written");
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    for _ in 0..2 {
+        assert!(!taken_over(&claim_of("i1", "first", at(0))).await, "it slept, also where that is asked again");
+    }
+    assert!(taken_over(&claim_of("i1", "second", at(60))).await, "the first one died");
+    let (invocation_id, owner) = (InvocationId::from("i1"), Owner::from("second"));
+    done("release", InvocationWrite::Release { invocation_id, generation: 1, owner, again_at: None }).await;
+    assert!(!taken_over(&claim_of("i1", "third", at(120))).await, "it slept again");
+    let takeover = ClaimRequest { payload: None, ..claim_of("i1", "fourth", at(180)) };
+    assert!(taken_over(&takeover).await, "the third one died");
+
+    sleep(&store, &pause("i2", 1, "s2")).await;
+    // The very payload that the next one brings.
+    let payload = claim_of("i2", "first", at(0)).payload.expect("a payload");
+    let invocation_id = InvocationId::from("i2");
+    done("deliver", InvocationWrite::Deliver { invocation_id, generation: 1, answered: None, payload }).await;
+    assert!(taken_over(&claim_of("i2", "first", at(0))).await, "it was accepted before");
 }
 
 pub(super) async fn without_a_payload_only_an_expired_claim_is_taken_over(store: Store) {

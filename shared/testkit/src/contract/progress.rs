@@ -11,7 +11,7 @@ use super::scene::{
 };
 
 fn claim(owner: &str, until: i64) -> Claim {
-    Claim { owner: owner.into(), until: at(until), payload: Map::new(), attempts: 1 }
+    Claim { owner: owner.into(), until: at(until), payload: Map::new(), attempts: 1, taken_over: false }
 }
 
 fn further(paused: &PausedInvocation, step: u64) -> PausedInvocation {

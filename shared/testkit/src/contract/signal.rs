@@ -21,7 +21,7 @@ async fn park(store: &Store, signal: &BufferedSignal) {
 
 fn born_claimed(paused: &PausedInvocation, payload: Map) -> InvocationWrite {
     let early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: payload.clone() }];
-    let claim = Some(Claim { owner: Owner::from("worker"), until: at(60), payload, attempts: 1 });
+    let claim = Some(Claim { owner: Owner::from("worker"), until: at(60), payload, attempts: 1, taken_over: false });
     InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim, early }
 }
 

@@ -39,7 +39,8 @@ pub(super) async fn only_claims_that_are_out_of_time_are_dead(store: Store) {
         let paused = pause(id, 1, id);
         match id {
             "early" => {
-                let claim = Some(Claim { owner: "worker".into(), until: at(60), payload: Map::new(), attempts: 1 });
+                let (owner, until, payload) = ("worker".into(), at(60), Map::new());
+                let claim = Some(Claim { owner, until, payload, attempts: 1, taken_over: false });
                 let paused = Box::new(paused);
                 let from = SuspendFrom::Fresh;
                 let write = InvocationWrite::Suspend { paused, from, claim, early: Vec::new() };

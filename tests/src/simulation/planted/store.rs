@@ -268,7 +268,7 @@ impl LyingStore {
         let owner = Owner::from("nobody");
         let until = commit.now;
         *early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: signal.payload }];
-        *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new(), attempts: 1 });
+        *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new(), attempts: 1, taken_over: false });
         let invocation_id = paused.invocation_id.clone();
         let generation = paused.generation;
         self.inner.commit(&blind).await?;
