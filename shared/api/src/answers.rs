@@ -29,8 +29,8 @@ use dormouse_ports::{
 };
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
-    AppendTaskMessageRequest, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Role, Session, Task,
-    TaskMessageKind, TaskStatus,
+    AppendTaskMessageRequest, Message, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Role, Session,
+    Task, TaskMessageKind, TaskStatus,
 };
 use dormouse_protocol::{Operation, ProtocolError};
 use serde::Deserialize;
@@ -162,7 +162,8 @@ fn is_denied_in_part(descriptor: &SignalDescriptor, fan_in: &FanIn) -> bool {
 
 impl Api {
     /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript. The run of an agent
-    /// hears it at its next step; what no run hears is given with the next task. A task that is queued comes first by it.
+    /// hears it at its next step, and where it rests since its model could not be asked, that is at once; what no run hears is
+    /// given with the next task. A task that is queued comes first by it.
     pub(crate) async fn append_task_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let AppendTaskMessageRequest { kind, message } = call.body.clone().decode()?;
         let task = self.reads.named::<Task>(call, "task_id").await?;
@@ -176,27 +177,40 @@ impl Api {
             TaskMessageKind::Input | TaskMessageKind::ToolConfirmation => {
                 Ok(self.answer(call, session, task, (kind, message)).await?.change)
             }
-            TaskMessageKind::Interrupt => {
-                let keeping = match self.repetitions.sight(call, &session).await? {
-                    Sighting::Again(status, answer) => return Ok(Change::repeated(status, answer)),
-                    Sighting::New(keeping) => keeping,
-                };
-                let mut change = SessionChange::open(session, by(call), call.now).keeping(keeping);
-                let id = task.kept.resource.envelope.id;
-                change.thread_mut().put_first(&id);
-                let position = change.next();
-                let said = NewMessage { message: unplaced(message, Some(id.clone()), call.now), heard: false };
-                let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
-                // What is no word of a user waits for the next task.
-                let is_heard = message.role == Role::User && !joining(std::slice::from_ref(&message), false).is_empty();
-                if task.kept.own.hears && is_heard {
-                    change.thread_mut().interrupted(&id, position);
-                }
-                let work = change.freed().map(|next| InvocationId::from(next.as_str()));
-                let change = Change::new(change.close()?.1, 201, &message)?;
-                Ok(Change { work, ..change })
-            }
+            TaskMessageKind::Interrupt => self.interrupt(call, session, task, message).await,
         }
+    }
+
+    /// What is said to `task`, and is no answer.
+    async fn interrupt(
+        &self,
+        call: &Call,
+        session: Stored<Session>,
+        mut task: Stored<Task>,
+        message: MessageInput,
+    ) -> Result<Change, ProtocolError> {
+        let keeping = match self.repetitions.sight(call, &session).await? {
+            Sighting::Again(status, answer) => return Ok(Change::repeated(status, answer)),
+            Sighting::New(keeping) => keeping,
+        };
+        let mut change = SessionChange::open(session, by(call), call.now).keeping(keeping);
+        let id = task.kept.resource.envelope.id.clone();
+        change.thread_mut().put_first(&id);
+        let position = change.next();
+        let said = NewMessage { message: unplaced(message, Some(id.clone()), call.now), heard: false };
+        let draft = |message: &Message| Draft::task_message(TaskMessageKind::Interrupt, message);
+        let message = change.append_message(said, draft)?;
+        // What is no word of a user waits for the next task.
+        let is_heard = message.role == Role::User && !joining(std::slice::from_ref(&message), false).is_empty();
+        let mut woken = None;
+        if task.kept.own.hears && is_heard {
+            change.thread_mut().interrupted(&id, position);
+            woken = self.end_rest(&mut change, &mut task).await?;
+        }
+        let work = woken.as_ref().map(|_| id).or_else(|| change.freed());
+        let work = work.map(|task| InvocationId::from(task.as_str()));
+        let change = Change::new(change.close()?.1, 201, &message)?;
+        Ok(Change { invocation: woken, work, ..change })
     }
 
     /// Answers what `task` waits for, or one part of it: message, events and the accepted payload are one change.

@@ -58,6 +58,7 @@ mod recording_engine;
 mod refusal;
 mod remembered;
 mod replay;
+mod rests;
 mod runtime;
 mod seats;
 mod sessions;

@@ -1,6 +1,6 @@
 //! Messages of a session: its transcript.
 
-use dormouse_ports::InvocationId;
+use dormouse_ports::{InvocationId, InvocationWrite};
 use dormouse_protocol::envelope::List;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{MessageId, TaskId};
@@ -66,23 +66,34 @@ impl Reads {
 
 impl Api {
     /// Appends to the transcript. Where exactly one task waits and the user's message holds what it waits for, that is
-    /// its answer, if its sender may answer tasks.
+    /// its answer, if its sender may answer tasks; where its run rests since its model could not be asked, that goes on.
     pub(crate) async fn append_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: AppendMessageRequest = call.body.clone().decode()?;
         let session = self.reads.named::<Session>(call, "session_id").await?;
         if !session.kept.resource.state.is_open() {
             return Err(conflict("the session is closed"));
         }
-        if may_answer(&call.actor)
-            && let Some(task) = self.waiting(&session, &request.message, call).await?
-            && let Some(change) = self.answer_if_it_fits(call, &session, task, &request.message).await?
+        let waiting = match may_answer(&call.actor) {
+            true => self.waiting(&session, &request.message, call).await?,
+            false => None,
+        };
+        if let Some(task) = &waiting
+            && let Some(change) = self.answer_if_it_fits(call, &session, task.clone(), &request.message).await?
         {
             return Ok(change);
         }
         let mut change = SessionChange::open(session, by(call), call.now);
         let said = NewMessage { message: unplaced(request.message, None, call.now), heard: false };
         let message = change.append_message(said, Draft::message_appended)?;
-        Change::new(change.close()?.1, 201, &message)
+        let invocation = match waiting {
+            Some(mut task) => self.end_rest(&mut change, &mut task).await?,
+            None => None,
+        };
+        let work = match &invocation {
+            Some(InvocationWrite::Deliver { invocation_id, .. }) => Some(invocation_id.clone()),
+            Some(_) | None => None,
+        };
+        Ok(Change { invocation, work, ..Change::new(change.close()?.1, 201, &message)? })
     }
 
     /// The task that waits, if it is the only open one and the user speaks.

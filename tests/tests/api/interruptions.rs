@@ -303,6 +303,47 @@ async fn what_is_said_to_a_run_that_sleeps_is_for_it_alone_until_it_ends() {
     assert_eq!(looker.heard().last().map(|said| count(said)), Some(1), "{:?}", looker.heard());
 }
 
+/// A looker whose account has no money behind its first call until it is `paid`.
+fn broke(paid: &Arc<AtomicBool>) -> Looker {
+    let paid = paid.clone();
+    let model = ScriptedModel::new(move |request| match (results(request).is_empty(), paid.load(Ordering::Relaxed)) {
+        (true, _) => Ok(calls(&[("look-1", "look", json!({ "to": "it" }))])),
+        (false, true) => Ok(answers("looked")),
+        (false, false) => {
+            let error = ModelError::new(ModelErrorCategory::RateLimit, "there is no money");
+            Err(ModelError { may_pass: Some(false), ..error })
+        }
+    });
+    Looker { model, ..Looker::new("description: looks") }
+}
+
+#[tokio::test]
+async fn a_run_that_rests_since_its_model_refuses_tries_again_as_soon_as_something_is_said_to_it() {
+    for names_its_task in [true, false] {
+        let paid = Arc::new(AtomicBool::new(false));
+        let looker = broke(&paid);
+        let (world, session) = world(&[looker.agent()]).await;
+        let path = path_of(&submit(&world, &session, "go").await);
+        world.work().await;
+        assert_eq!(world.get(&path).await["status"], "INPUT_REQUIRED");
+        let said = json!({ "message": says(WORDS)["input"] });
+        let (target, body) = match names_its_task {
+            true => (format!("{path}/messages"), interruption(WORDS)),
+            false => (format!("{session}/messages"), said),
+        };
+        for (is_paid, asked, status) in [(false, 3, "INPUT_REQUIRED"), (true, 4, "COMPLETED")] {
+            paid.store(is_paid, Ordering::Relaxed);
+            world.post(&target, body.clone()).await;
+            assert_eq!(world.get(&path).await["status"], "WORKING", "it does not wait for its time");
+            world.work().await;
+            assert_eq!(world.get(&path).await["status"], status, "names its task: {names_its_task}");
+            assert!(looker.heard().len() >= asked, "{:?}", looker.heard());
+        }
+        let count = looker.heard().last().map(|said| said.iter().filter(|said| *said == WORDS).count());
+        assert_eq!(count, Some(if names_its_task { 2 } else { 0 }), "{:?}", looker.heard());
+    }
+}
+
 /// `helper` asks `scout` in the background, says what it was told, and waits; the model of `scout` can be asked at the second
 /// attempt only.
 fn waiting_for_another() -> (Vec<MakesAgent>, Arc<ScriptedModel>) {
