@@ -124,6 +124,22 @@ async fn what_sleeps_is_listed_for_people_and_for_scripts() {
     assert!(code == 1 && err.contains("is not put aside") && !err.contains("suspension_record_invalid"), "{err}");
 }
 
+/// Before and behind a restored table the two documents are compared.
+#[tokio::test]
+async fn all_that_sleeps_can_be_had_in_one_document() {
+    let (_place, data) = folder_with(async |store| {
+        for id in ["bob", "eve"] {
+            sleep_in(store, "expense-approval", id).await;
+        }
+    })
+    .await;
+    let count = |listed: &Value| listed["pending"].as_array().map(Vec::len);
+    let (_, first) = json_of(&data, &["pending", "--json", "--limit", "1"]);
+    assert!(count(&first) == Some(1) && first["next"].is_string(), "{first}");
+    let (code, all) = json_of(&data, &["pending", "--json", "--limit", "1000000"]);
+    assert_eq!((code, count(&all), &all["next"]), (0, Some(3), &Value::Null), "{all}");
+}
+
 #[tokio::test]
 async fn help_shows_the_fields_of_what_is_printed_as_json() {
     let (_place, data) = folder(false).await;

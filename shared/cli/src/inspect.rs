@@ -43,6 +43,8 @@ const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached fr
 
 /// Number of invocations that the store is asked about at once.
 const TOGETHER: usize = 100;
+/// The most invocations that are asked for in one request, however many are listed.
+const LARGEST_PAGE: i32 = 1000;
 
 /// Outcome of a command. Arguments that clap refuses end with 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +132,8 @@ impl From<TurnError> for InspectError {
 pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<InspectOutcome, InspectError> {
     match ask {
         OperatorCommand::Pending(ask) => {
-            let opened = ask.target.open_by(agents, Purpose::Look, ask.filter.limit).await?;
+            let page = ask.filter.limit.min(LARGEST_PAGE);
+            let opened = ask.target.open_by(agents, Purpose::Look, page).await?;
             on(opened, async |opened| pending(opened, ask.filter, &ask.target, ask.json).await).await
         }
         OperatorCommand::Show(ask) => {

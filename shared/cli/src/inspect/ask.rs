@@ -93,7 +93,7 @@ pub(crate) struct Filter {
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) due_by: Option<Timestamp>,
     /// About how many are listed at once.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) limit: i32,
     /// Cursor at which an earlier listing stopped.
     #[arg(long)]
