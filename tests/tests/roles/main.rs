@@ -7,6 +7,7 @@
 mod calls;
 mod functions;
 mod gate;
+mod gateway;
 mod metrics;
 mod offers;
 mod policy;

@@ -1,6 +1,5 @@
 //! What the template makes, and for whom.
 
-use dormouse_http::Authorization;
 use serde_json::{Value, json};
 
 use crate::template::{STACK, Template, function_arn, rule_arn, schedule_arn};
@@ -416,24 +415,6 @@ fn the_silence_of_the_sweep_is_an_alarm() {
         assert!(alarms(&few).iter().any(|name| name == wanted), "{wanted}");
     }
     assert!(alarms(&few).len() < alarms(&template).len());
-}
-
-/// Signatures are for the gateway to check, keys for the function: the template tells both of the same setting.
-#[test]
-fn the_gateway_asks_for_signatures_where_the_function_takes_its_word() {
-    let template = Template::read();
-    let setting = json!({ "Ref": "InboundAuthorization" });
-    // Whoever cancels has to know whether callers have tenants.
-    for function in ["InboundFunction", "SignalFunction"] {
-        let variables = &template.resource(function)["Properties"]["Environment"]["Variables"];
-        assert_eq!(variables["DORMOUSE_AUTHORIZATION"], setting, "{function}");
-    }
-    let asked = &template.resource("DefaultRoute")["Properties"]["AuthorizationType"];
-    assert_eq!(*asked, json!({ "Fn::If": ["CallersSign", "AWS_IAM", "NONE"] }));
-    assert_eq!(*template.condition("CallersSign"), json!({ "Fn::Equals": [setting, "AWS_IAM"] }));
-    let words = template.parameter("InboundAuthorization")["AllowedValues"].as_array().unwrap();
-    let settings: Vec<_> = words.iter().map(|word| Authorization::parse(word.as_str().unwrap())).collect();
-    assert_eq!(settings, [Authorization::Keys, Authorization::AwsIam, Authorization::None].map(Some));
 }
 
 /// A function that somebody took over would silence the second line, or aim signals elsewhere.
