@@ -120,7 +120,7 @@ enum Command {
         JSON: resources of the protocol, whose `object` says what they are; `content` of an artifact is its text, where the \
         server has it. Exit code 4: there is no such session.")]
     Export(ExportSessionArgs),
-    /// Erase a session or a tenant with all that is stored of it, and say what was removed.
+    /// Erase a session, a workspace or a tenant with all that is stored of it, and say what was removed.
     #[command(subcommand)]
     Erase(EraseCommand),
     /// Make, replace, list and revoke API keys.

@@ -35,8 +35,8 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_SECRETS_CHANGED` | instant of their change; not read, but a new value makes Lambda begin new processes |
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes. Counts before the parameter |
 /// | `DORMOUSE_SIGNAL_KEY` | key that senders of signals present; at least 16 bytes. Counts before the parameter |
-/// | `DORMOUSE_RECEIPT_KEYS` | signs receipts: the name of the parameter that holds the keys (`/dormouse/dev/receipt-keys`), or the keys themselves, 64 hexadecimal digits or what the rotation of keys wrote; optional, no receipts without it |
 /// | the same two with `_SECOND` behind them | accepted beside the first one while that is replaced; optional |
+/// | `DORMOUSE_RECEIPT_KEYS` | signs receipts: the name of the parameter that holds the keys (`/dormouse/dev/receipt-keys`), or the keys themselves, 64 hexadecimal digits or what the rotation of keys wrote; optional, no receipts without it |
 /// | `DORMOUSE_AUTHORIZATION` | proof of callers of `/graphs`, `/chat`: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
