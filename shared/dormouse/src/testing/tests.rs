@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::{
-    Answer, Branch, CompiledGraph, Delay, END, EngineError, Graph, NodeError, ParallelBranches, Projection, Rule, Wait,
-    invocation_id,
+    Answer, Branch, CompiledGraph, Delay, END, EngineError, Graph, Migrate, NodeError, ParallelBranches, Projection,
+    Rule, SessionConcurrency, SessionPolicy, Wait, invocation_id,
 };
 
 crate::state! {
@@ -212,4 +212,46 @@ fn what_a_node_fails_with_says_whether_a_run_that_slept_goes_on() {
     }
     assert!(bed.answer(&order, json!({ "item": "lamp" })).is_err());
     assert_eq!(bed.status(&order).failed().category, "no_such_item");
+}
+
+crate::state! {
+    #[derive(Clone, Debug, Default)]
+    struct Memo {
+        note: String,
+    }
+}
+
+/// Asks for a note, which its session keeps.
+fn memos(version: &'static str) -> Agents {
+    Agents::new().graph(move |_| {
+        let same: Migrate = Arc::new(Ok);
+        let policy = SessionPolicy::keeping(Memo::note).concurrency(SessionConcurrency::Rebase);
+        Graph::<Memo>::new("memo")
+            .version(version)
+            .migration("1", "2", same.clone())
+            .migration("2", "3", same.clone())
+            .sessions(policy.migration("1", "2", same.clone())?.migration("2", "3", same)?)
+            .entry("ask")
+            .wait("ask", |_| {
+                let answer = Answer::new().required(Memo::note, Rule::text());
+                Ok(Wait::signal(invocation_id()?.as_str(), answer))
+            })
+            .edge("ask", END)
+            .compile()
+    })
+}
+
+#[test]
+fn an_answer_to_a_pause_of_an_earlier_version_is_in_its_session_also_where_that_went_on_meanwhile() {
+    let mut bed = TestBed::new(&memos("1"));
+    let first = bed.start_in("s", "memo", json!({}));
+    bed.deploy(&memos("2"));
+    bed.deploy(&memos("3"));
+    let second = bed.start_in("s", "memo", json!({}));
+    assert!(bed.status(&second).is_asleep(), "its pause has saved the session");
+    bed.answer(&first, json!({ "note": "milk" })).unwrap();
+    assert_eq!(bed.status(&first).completed()["note"], "milk");
+    let third = bed.start_in("s", "memo", json!({}));
+    let Status::Asleep { state, .. } = bed.status(&third) else { panic!("it does not sleep") };
+    assert_eq!(state["note"], "milk");
 }

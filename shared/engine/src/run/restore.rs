@@ -30,12 +30,12 @@ pub(super) fn resumed(
         None => is_answer.then(|| Answered::with(&payload)),
     };
     let payload = if is_answer { answer::placed(paused, payload)? } else { payload };
-    let (mut paused, payload) = answered_before(graph, paused, alone, payload)?;
+    let (mut state, payload) = answered_before(graph, paused, &alone, payload)?;
     let payload = resolution.mark(payload);
+    let mut paused = alone;
     paused.answered = answered;
     paused.resolution = Some(resolution);
     let innermost = innermost(graph, &paused)?;
-    let mut state = paused.state.clone().into_map();
     state.extend(innermost.schema().only_declared(payload));
     let state = innermost.schema().owned(State::from(state));
     innermost
@@ -46,27 +46,29 @@ pub(super) fn resumed(
     Ok((paused, states))
 }
 
-/// `paused`, which is `alone` in the present schema version, in that version with the part of `payload` that is said in the
-/// fields of its own, and the rest, which is still to be laid over it. What ends a pause of an earlier version is such a part:
-/// migrations are given the state with it, as if it had come before the new version.
+/// The innermost state of `paused`, which is `alone` in the present schema version, in that version with the part of `payload`
+/// that is said in the fields of its own, and the rest, which is still to be laid over it. What ends a pause of an earlier
+/// version is such a part: migrations are given the state with it, as if it had come before the new version. The pause itself
+/// stays without it: from that its session tells what changed since.
 fn answered_before(
     graph: &CompiledGraph,
     paused: &PausedInvocation,
-    alone: PausedInvocation,
+    alone: &PausedInvocation,
     payload: Map,
-) -> Result<(PausedInvocation, Map), EngineError> {
+) -> Result<(Map, Map), EngineError> {
+    let unanswered = || alone.state.clone().into_map();
     if paused.schema_version == graph.schema().version() {
-        return Ok((alone, payload));
+        return Ok((unanswered(), payload));
     }
     let is_earlier = |(field, _): &(String, Value)| field != RESOLUTION && paused.state.contains_key(field);
     let (earlier, rest): (Map, Map) = payload.into_iter().partition(is_earlier);
     if earlier.is_empty() {
-        return Ok((alone, rest));
+        return Ok((unanswered(), rest));
     }
     let mut answered = paused.clone();
     answered.state.extend(earlier);
     let invalid = |error: EngineError| EngineError::new(Category::SuspensionResumePayloadInvalid, error.message());
-    Ok((restored(graph, &answered).map_err(invalid)?, rest))
+    Ok((restored(graph, &answered).map_err(invalid)?.state.into_map(), rest))
 }
 
 /// `paused` in the present schema version, if its place is still there.
