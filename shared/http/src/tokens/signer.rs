@@ -21,6 +21,8 @@ const ENDLESS: &[u8] = b"dormouse callback 1\0";
 const ENDLESS_PART: &[u8] = b"dormouse callback part 1\0";
 const GENERATION_BYTES: usize = 8;
 const END_BYTES: usize = 8;
+/// Bytes of what a token says.
+const SAID_BYTES: usize = GENERATION_BYTES + END_BYTES;
 const SIGNATURE_BYTES: usize = 32;
 /// Characters of the token of a signal.
 pub(super) const SIGNAL_TOKEN: usize = ((END_BYTES + SIGNATURE_BYTES) * 4).div_ceil(3);
@@ -126,8 +128,10 @@ impl CallbackSigner {
         let (domain, of_page): (&[u8], Option<&[u8]>) = match (said.len(), part.is_some()) {
             (GENERATION_BYTES, false) => (ENDLESS, None),
             (GENERATION_BYTES, true) => (ENDLESS_PART, None),
-            (_, false) => (DOMAIN, Some(PAGE_DOMAIN)),
-            (_, true) => (PART_DOMAIN, Some(PAGE_PART_DOMAIN)),
+            (SAID_BYTES, false) => (DOMAIN, Some(PAGE_DOMAIN)),
+            (SAID_BYTES, true) => (PART_DOMAIN, Some(PAGE_PART_DOMAIN)),
+            // What is longer may hold the beginning of another id, and what is shorter may have left its end to one.
+            (_, _) => return None,
         };
         let is_made_for = |domain: &[u8]| {
             self.is_genuine(signature, |secret| signing(secret, domain, invocation.as_str(), said, part))
@@ -269,6 +273,22 @@ mod tests {
         assert_eq!(signer("other").verify(&"i1".into(), None, &token, at(0)), None);
         for wrong in ["", "AAAA", &token[1..], &format!("{token}A"), "not base64!"] {
             assert_eq!(signer("s").verify(&"i1".into(), None, wrong, at(0)), None, "{wrong}");
+        }
+    }
+
+    /// What is signed is the same bytes, wherever what is said ends and the id begins.
+    #[test]
+    fn a_token_is_worth_nothing_for_an_id_that_ends_like_its_own_or_that_its_own_ends() {
+        let signer = signer("s");
+        let own = InvocationId::from("evil-i1");
+        for token in [signer.token(&own, 3, None, at(97)), signer.page_token(&own, 3, None, at(97))] {
+            let bytes = URL_SAFE_NO_PAD.decode(token).expect("base64url");
+            let (said, signature) = bytes.split_at(SAID_BYTES);
+            let longer = URL_SAFE_NO_PAD.encode([said, b"evil-", signature].concat());
+            assert_eq!(signer.verify(&"i1".into(), None, &longer, at(0)), None);
+            // The last byte of its end is an `a`.
+            let shorter = URL_SAFE_NO_PAD.encode([&said[..SAID_BYTES - 1], signature].concat());
+            assert_eq!(signer.verify(&"aevil-i1".into(), None, &shorter, at(0)), None);
         }
     }
 
