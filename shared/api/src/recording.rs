@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_engine::answer_under_way;
+use dormouse_engine::{admit_answer, answer_under_way};
 use dormouse_harness::WorkCall;
 use dormouse_harness::chat::MESSAGES;
 use dormouse_json::Items;
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing,
+    Category, Claim, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing,
     InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map,
-    PausedInvocation, Records, Said, StoreError, SuspendFrom, TurnStore,
+    PausedInvocation, Records, Resolution, Said, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::id::{QuotaId, TaskId};
 use dormouse_protocol::resource::{Message, Task, TaskStatus};
@@ -413,16 +413,14 @@ impl RecordingStore {
         &self,
         change: &mut SessionChange,
         task: &mut Stored<Task>,
-        (paused, payload): (&PausedInvocation, Option<&Map>),
+        (paused, payload): (&PausedInvocation, &Map),
     ) -> Result<(), ProtocolError> {
-        match payload.filter(|_| paused.fan_in.is_none() && self.receipts.is_some()) {
-            Some(payload) => {
-                let signed = answer_under_way().filter(|answer| answer.payload == *payload);
-                let actor = signed.as_ref().map(|answer| answer.by.as_str());
-                note_approval(change, task, AnsweredApproval { paused, part: None, payload, actor }).map(|_| ())
-            }
-            None => Ok(()),
+        if paused.fan_in.is_some() || self.receipts.is_none() {
+            return Ok(());
         }
+        let signed = answer_under_way().filter(|answer| answer.payload == *payload);
+        let actor = signed.as_ref().map(|answer| answer.by.as_str());
+        note_approval(change, task, AnsweredApproval { paused, part: None, payload, actor }).map(|_| ())
     }
 
     /// The same, where the end of the wait of `task` could not be published when the answer came.
@@ -435,7 +433,7 @@ impl RecordingStore {
         match &record.status {
             InvocationStatus::Resuming(claim) => {
                 if task.kept.resource.status == TaskStatus::AuthRequired {
-                    self.note_answer(change, task, (&record.paused, Some(&claim.payload))).map_err(corrupt)?;
+                    self.note_answer(change, task, (&record.paused, &claim.payload)).map_err(corrupt)?;
                 }
                 change.advance(task, TaskStatus::Working, None, Map::new());
                 change.note_answer(&record.paused, &claim.payload);
@@ -458,16 +456,21 @@ impl RecordingStore {
         request: &ClaimRequest,
     ) -> Result<(), CommitError> {
         let generation = woken.paused.generation;
+        // That of `request` does not count where one was there before.
+        let InvocationStatus::Resuming(Claim { payload, .. }) = &woken.status else { return Ok(()) };
+        let is_answer = woken.paused.fan_in.is_none() && Resolution::of(payload) == Resolution::Signalled;
+        if is_answer && admit_answer(&woken.paused, payload.clone()).is_err() {
+            // It is refused, and the task waits on.
+            return Ok(());
+        }
         let Some(opened) = self.open(id, None, request.now).await? else { return Ok(()) };
         let OpenedTask { mut task, mut change, .. } = opened;
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
-        self.note_answer(&mut change, &mut task, (&woken.paused, request.payload.as_ref())).map_err(corrupt)?;
+        self.note_answer(&mut change, &mut task, (&woken.paused, payload)).map_err(corrupt)?;
         change.advance(&mut task, TaskStatus::Working, None, Map::new());
-        if let Some(payload) = &request.payload {
-            change.note_answer(&woken.paused, payload);
-        }
+        change.note_answer(&woken.paused, payload);
         change.put_task(&task).map_err(corrupt)?;
         change.sign_receipts().await.map_err(unsigned)?;
         let journal = change.close().map_err(corrupt)?.1;

@@ -11,7 +11,7 @@ use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, T
 use dormouse_ports::{
     Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Counters, Document, DocumentKey,
     FeedPage, FeedRequest, FeedRow, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict,
-    ListRequest, Map, Page, Records, StoreError, StreamEntry, StreamTip, TurnStore,
+    ListRequest, Page, Records, StoreError, StreamEntry, StreamTip, TurnStore,
 };
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
@@ -46,7 +46,7 @@ impl Stalls {
             now,
             until: now + CLAIM,
             past: None,
-            payload: Some(Map::new()),
+            payload: json!({"decision": "approved"}).as_object().cloned(),
             answered: None,
         }
     }

@@ -1,19 +1,21 @@
 //! Receipts: one for each end and each answer to a question for a permission, chained, provable, and without secrets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use dormouse_api::Receipts;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, EngineError, Graph, NodeError, record, state};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
-use dormouse_ports::{Category, EntryKind, JournalEntry};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, Commits, EntryKind, JournalEntry};
 use dormouse_receipts::{Export, KeyRing, Keys, PublicKey, Receipt};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::world::{World, actor, ada, ids, says, text};
 
+const CLAIM: Duration = Duration::from_secs(30);
 /// What a model, a tool and a client might let slip.
 const SECRET: &str = "sk-planted0123456789abcdefghij";
 
@@ -225,13 +227,44 @@ async fn who_approved_what_is_proved_when_it_is_answered() {
 async fn an_answer_to_an_address_and_silence_are_proved_too() {
     let (world, session) = issuing().await;
     let path = done(&world, &session, expense()).await;
-    world.callback(path.rsplit('/').next().unwrap(), json!({"approved": false, "decided_by": "linus"})).await;
+    let id = path.rsplit('/').next().unwrap();
+    world.callback(id, json!({"approved": false, "decided_by": "linus"})).await;
+    assert!(exported(&world, &session).await.is_empty(), "it is no answer to that: it waits on");
+    assert_eq!(world.get(&path).await["status"], "AUTH_REQUIRED");
+    world.callback(id, json!({"decision": "rejected", "decided_by": "linus"})).await;
     let receipts = chain(&world, &session).await;
     let approval = &receipts.last().unwrap()["approvals"][0];
     assert_eq!(
         (&approval["decision"], &approval["actor"]),
         (&json!("denied"), &json!("holder of the callback address or of a key for signals"))
     );
+}
+
+/// The worker of the first one dies before it has told of it.
+#[tokio::test]
+async fn of_two_answers_the_one_that_counts_is_proved() {
+    let (world, session) = issuing().await;
+    let path = done(&world, &session, expense()).await;
+    let id = path.rsplit('/').next().unwrap();
+    let now = world.clock.now();
+    let claim = ClaimRequest {
+        invocation_id: id.into(),
+        generation: None,
+        owner: "dead".into(),
+        now,
+        until: now + CLAIM,
+        past: None,
+        payload: json!({"decision": "rejected"}).as_object().cloned(),
+        answered: None,
+    };
+    let claimed = world.memory.clone().unwrap().claim(&claim).await.unwrap();
+    assert!(matches!(claimed, ClaimOutcome::Granted(_)), "{claimed:?}");
+    world.clock.advance(CLAIM);
+    world.callback(id, json!({"decision": "approved", "decided_by": "linus"})).await;
+    assert_eq!(world.get(&path).await["status"], "COMPLETED");
+    let receipts = chain(&world, &session).await;
+    let decided = receipts.iter().map(|receipt| text(&receipt["approvals"][0]["decision"])).collect::<Vec<_>>();
+    assert_eq!(decided, ["denied", "denied"], "{receipts:#?}");
 }
 
 #[tokio::test]
