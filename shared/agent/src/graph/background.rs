@@ -201,6 +201,7 @@ async fn look(
             run.images_refused.clone_from(&parts.model.reference);
             return Ok(Asked::InWords(ModelRest {
                 attempts: thinking.attempts + 1,
+                mending: thinking.mending,
                 seconds: 1,
                 message: error.message,
                 jobs: thinking.jobs + 1,

@@ -189,6 +189,14 @@ fn next_mending_rest(mending: u32) -> Option<u32> {
     MENDING_RESTS.get(at).copied().filter(|_| mending < MOST_MENDING_RESTS)
 }
 
+/// As how many of the longest of `rests` one of so many `seconds` counts, behind so many `before`: a provider may ask for more, and
+/// they are a week together.
+fn counted(before: u32, rests: &[u32], seconds: u32) -> u32 {
+    let is_last = usize::try_from(before).is_ok_and(|before| before + 1 >= rests.len());
+    let longest = rests.last().copied().filter(|_| is_last).unwrap_or(u32::MAX);
+    (seconds / longest).max(1)
+}
+
 /// True if the run may rest once more.
 pub(crate) fn may_rest(run: &AgentRun) -> bool {
     next_rest(run).is_some()
@@ -197,7 +205,7 @@ pub(crate) fn may_rest(run: &AgentRun) -> bool {
 /// A moment of rest before the model is asked something else behind `error` and so many jobs.
 pub(crate) fn again(run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
     let (attempts, message) = (attempts_of(run) + 1, error.message.clone());
-    ModelRest { attempts, seconds: 1, message, jobs, ..ModelRest::default() }
+    ModelRest { attempts, mending: mending_of(run), seconds: 1, message, jobs, ..ModelRest::default() }
 }
 
 /// True where `error` may pass, and the run does not rest for it any more.
@@ -222,7 +230,7 @@ pub(crate) async fn rest(
             %error, mending, seconds,
             "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
         );
-        let (mending, message) = (mending + 1, error.message.clone());
+        let (mending, message) = (mending + counted(mending, &MENDING_RESTS, seconds), error.message.clone());
         return Ok(resting(run, ModelRest { attempts, mending, needs_mending: true, seconds, message, ..rest }));
     }
     let next = next_rest_behind(run, error, rest.jobs);
@@ -241,7 +249,7 @@ pub(crate) async fn rest(
     };
     let seconds = apart(run, seconds)?.max(whole_seconds(asked));
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let (attempts, message) = (attempts + 1, error.message.clone());
+    let (attempts, message) = (attempts + counted(attempts, &RESTS, seconds), error.message.clone());
     Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }))
 }
 

@@ -492,7 +492,7 @@ pub struct KeptOutput {
 /// A rest between two attempts at asking a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelRest {
-    /// Attempts that failed.
+    /// Attempts that failed; one behind which the provider asks for a long rest counts as several.
     pub attempts: u32,
     /// The same, of those that fail until somebody mends what the provider refuses.
     #[serde(default, skip_serializing_if = "is_zero")]
