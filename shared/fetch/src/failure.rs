@@ -11,8 +11,9 @@ use crate::resolve::Unresolved;
 /// be secret.
 pub(crate) fn classify(error: &reqwest::Error, total: Duration) -> FetchError {
     let words = in_words(error);
-    if error.is_timeout() {
-        return FetchError::Timeout(if error.is_connect() { crate::TO_CONNECT } else { total });
+    // What has no connection in time was sent to nobody.
+    if error.is_timeout() && !error.is_connect() {
+        return FetchError::Timeout(total);
     }
     if causes(error).any(<dyn Error + 'static>::is::<Unresolved>) {
         return FetchError::Dns(words);

@@ -186,6 +186,14 @@ async fn limits_hold_for_silence_for_all_of_it_and_for_size() {
     closed.await.expect("the connection is closed");
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_gives_no_connection_in_time_was_sent_nothing() {
+    let (_silent, address) = listener().await;
+    let request = FetchRequest::new(Method::Get, format!("https://{address}/"));
+    let error = NetworkFetch::past_proxies().fetch(request).await.expect_err("nobody shakes hands");
+    assert!(matches!(error, FetchError::Connect(_)) && error.is_unsent(), "{error:?}");
+}
+
 #[tokio::test]
 async fn every_failure_has_its_name_and_none_tells_the_query() {
     let fetch = NetworkFetch::past_proxies();
