@@ -1,5 +1,6 @@
 //! The node that asks the model: one call, and what follows from its answer, in one commit.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -302,15 +303,17 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
     let sent = context::advised(images::taken(parts, run, request), run);
     let provider = &parts.model.provider;
     let asking = pin!(async {
-        match provider.complete(&sent, &options).await {
-            Err(error) if images::are_refused(parts, &sent, &error) => {
-                (provider.complete(&images::in_words(&sent), &options).await, true)
+        let mut sent = sent;
+        let mut refuses_images = false;
+        loop {
+            match provider.complete(&sent, &options).await {
+                Err(error) if !refuses_images && images::are_refused(parts, &sent, &error) => {
+                    sent = Cow::Owned(images::in_words(&sent));
+                    refuses_images = true;
+                }
+                Err(error) if is_not_streamed(&sent, &error) => sent.to_mut().stream = false,
+                answer => break (answer, refuses_images),
             }
-            Err(error) if is_not_streamed(&sent, &error) => {
-                let whole = CompletionRequest { stream: false, ..(*sent).clone() };
-                (provider.complete(&whole, &options).await, false)
-            }
-            answer => (answer, false),
         }
     });
     let asked = unless_canceled(&*parts.clock, select(asking, over)).await?;

@@ -201,7 +201,8 @@ fn what_caches_had_and_what_the_model_thought_is_paid() {
     assert!((cost - (200.0 + 300.0 * 1.25 + 2_000.0 * 0.5 + 5_020.0 * 2.0) / 1e6).abs() < 1e-9, "{cost}");
 }
 
-struct Nobody;
+/// Sees pieces of answers, and looks at none.
+pub(crate) struct Nobody;
 
 impl DeltaSink for Nobody {
     fn began(&self, _: &AnswerUnderWay) {}

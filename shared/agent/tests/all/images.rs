@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::answers::Nobody;
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use crate::hooks::hook;
 use async_trait::async_trait;
@@ -183,18 +184,23 @@ fn an_image_counts_in_the_window_of_its_model() {
 
 #[test]
 fn where_a_provider_refuses_the_images_the_conversation_goes_on_in_words() {
-    let refused = Arc::new(Mutex::new(0));
-    let counted = refused.clone();
-    let outputs = vec![vec![image(b"cat")], vec![image(b"dog")]];
-    let (state, requests) = looked(outputs, move |parts| {
-        let (inner, counted) = (parts.model.provider.clone(), counted.clone());
-        parts.model.provider = Arc::new(Picky { inner, refused: counted });
-    });
-    assert_eq!((*refused.lock().expect("not poisoned"), &state["reason"]), (1, &json!("completed")), "not once more");
-    for told in [results(&requests[1]), results(&requests[2])].concat() {
-        assert!(told.ends_with("the provider refused the images of this conversation]"), "{told}");
+    // Where somebody watches it refuses the stream, too.
+    for is_watched in [false, true] {
+        let refused = Arc::new(Mutex::new(0));
+        let counted = refused.clone();
+        let outputs = vec![vec![image(b"cat")], vec![image(b"dog")]];
+        let (state, requests) = looked(outputs, move |parts| {
+            let (inner, counted) = (parts.model.provider.clone(), counted.clone());
+            parts.model.provider = Arc::new(Picky { inner, refused: counted });
+            parts.deltas = if is_watched { Some(Arc::new(Nobody)) } else { None };
+        });
+        let refused = *refused.lock().expect("not poisoned");
+        assert_eq!((refused, &state["reason"]), (1, &json!("completed")), "not once more");
+        for told in [results(&requests[1]), results(&requests[2])].concat() {
+            assert!(told.ends_with("the provider refused the images of this conversation]"), "{told}");
+        }
+        assert_eq!(state["images_refused"], "workspace/main");
     }
-    assert_eq!(state["images_refused"], "workspace/main");
 }
 
 #[test]
@@ -311,7 +317,7 @@ fn an_image_that_a_model_is_told_of_in_words_counts_as_these() {
     }
 }
 
-/// A provider that takes no image, whatever its definition says.
+/// A provider that takes no image, whatever its definition says, and streams nothing.
 struct Picky {
     inner: Arc<dyn ModelProvider>,
     refused: Arc<Mutex<usize>>,
@@ -328,10 +334,15 @@ impl ModelProvider for Picky {
     }
 
     async fn complete(&self, request: &CompletionRequest, options: &CallOptions) -> Result<Response, ModelError> {
-        if shown(request).is_empty() {
-            return self.inner.complete(request, options).await;
+        if !shown(request).is_empty() {
+            *self.refused.lock().expect("not poisoned") += 1;
+            return Err(refusal());
         }
-        *self.refused.lock().expect("not poisoned") += 1;
-        Err(refusal())
+        if request.stream {
+            let words = "This model doesn't support tool use in streaming mode.";
+            let error = ModelError::new(ModelErrorCategory::InvalidRequest, words);
+            return Err(ModelError { status: Some(400), ..error });
+        }
+        self.inner.complete(request, options).await
     }
 }
