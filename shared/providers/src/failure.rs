@@ -33,7 +33,8 @@ pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
         FetchError::TooLarge(_) => ModelErrorCategory::InvalidResponse,
         FetchError::Denied(_) => ModelErrorCategory::InvalidRequest,
     };
-    ModelError::new(category, format!("the model provider could not be asked: {error}"))
+    let failed = ModelError::new(category, format!("the model provider could not be asked: {error}"));
+    ModelError { may_be_paid: !error.is_unsent(), ..failed }
 }
 
 pub(crate) fn of_sign(error: &SignError) -> ModelError {

@@ -83,7 +83,7 @@ async fn begin(
     (run, before): (&mut AgentRun, ModelRest),
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
-    let ModelRest { attempts, mending, jobs, .. } = before;
+    let ModelRest { attempts, away, mending, jobs, .. } = before;
     let key = format!("{}/{}/model-{}", invocation()?, run.steps + 1, jobs + 1);
     let in_words = format!("{key}-in-words");
     let request_digest = of_value(request);
@@ -109,6 +109,7 @@ async fn begin(
                 failures,
                 message,
                 attempts,
+                away,
                 mending,
                 jobs,
             }));
@@ -201,6 +202,7 @@ async fn look(
             run.images_refused.clone_from(&parts.model.reference);
             return Ok(Asked::InWords(ModelRest {
                 attempts: thinking.attempts + 1,
+                away: thinking.away,
                 mending: thinking.mending,
                 seconds: 1,
                 message: error.message,

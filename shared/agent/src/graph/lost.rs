@@ -15,11 +15,11 @@ use super::plan::invocation;
 use super::run::{AgentRun, ModelRest};
 use crate::workspace::HookEvent;
 
-/// Seconds of rest before each further attempt, after those that the call made by itself. Where the provider is away the last one
-/// holds from then on.
+/// Seconds of rest before each further attempt, after those that the call made by itself: as many as may have been paid. Where the
+/// provider is away, the last one holds from then on.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
 /// So many of these are a week.
-const MOST_RESTS: u32 = 6 + 7 * 24 * 4;
+const MOST_AWAY: u32 = 6 + 7 * 24 * 4;
 /// The same where somebody has to mend what the provider refuses, a key for example; the last one holds from then on.
 const MENDING_RESTS: [u32; 4] = [60, 300, 900, 3600];
 /// So many of these are a week.
@@ -50,6 +50,7 @@ impl Unusable {
     pub(crate) fn failed(mut error: ModelError) -> Box<Self> {
         let advice = error.raw.as_deref().map(advice_for).unwrap_or_default();
         let usage = error.usage.take().map(|usage| *usage);
+        error.may_be_paid |= usage.is_some();
         Box::new(Self { error, jobs: 0, advice, usage })
     }
 }
@@ -133,10 +134,16 @@ pub(crate) fn is_not_streamed(request: &CompletionRequest, error: &ModelError) -
     refused
 }
 
-/// Number of attempts at this step that failed before.
+/// Number of attempts at this step that failed before, and may have been paid.
 fn attempts_of(run: &AgentRun) -> u32 {
     let rested = run.rest.as_ref().map(|rest| rest.attempts);
     rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default()
+}
+
+/// The same of those for which the provider was away.
+fn away_of(run: &AgentRun) -> u32 {
+    let rested = run.rest.as_ref().map(|rest| rest.away);
+    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.away)).unwrap_or_default()
 }
 
 /// The same of those that failed until somebody mended what the provider refused.
@@ -145,16 +152,19 @@ fn mending_of(run: &AgentRun) -> u32 {
     rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.mending)).unwrap_or_default()
 }
 
-/// Seconds of the next rest; `None` where the run has rested as often as it may, since each attempt may be paid.
-fn next_rest(run: &AgentRun) -> Option<u32> {
-    usize::try_from(attempts_of(run)).ok().and_then(|attempts| RESTS.get(attempts)).copied()
+/// True if the attempt that ended with `error`, and with so many `jobs` of this step, may have been paid: a job was begun for it,
+/// an answer was, or what came cannot be used.
+fn may_be_paid(run: &AgentRun, error: &ModelError, jobs: u32) -> bool {
+    let has_job = run.thinking.is_some() || jobs > run.rest.as_ref().map_or(0, |rest| rest.jobs);
+    has_job || error.may_be_paid || !error.category.is_transient()
 }
 
-/// The same behind `error`, and so many `jobs` of this step: for a week where the provider was away, and began nothing.
-fn next_rest_behind(run: &AgentRun, error: &ModelError, jobs: u32) -> Option<u32> {
-    let is_free = run.thinking.is_none() && jobs == run.rest.as_ref().map_or(0, |rest| rest.jobs);
-    let goes_on = is_free && error.category.is_transient() && attempts_of(run) < MOST_RESTS;
-    next_rest(run).or_else(|| RESTS.last().copied().filter(|_| goes_on)).filter(|_| error.is_transient())
+/// Seconds of the next rest behind `error`, which `is_paid`; `None` where the run has rested as often as it may.
+fn next_rest(run: &AgentRun, error: &ModelError, is_paid: bool) -> Option<u32> {
+    let is_left = if is_paid { may_rest(run) } else { away_of(run) < MOST_AWAY };
+    let rests = attempts_of(run).saturating_add(away_of(run));
+    let at = usize::try_from(rests).unwrap_or(usize::MAX).min(RESTS.len() - 1);
+    RESTS.get(at).copied().filter(|_| is_left && error.is_transient())
 }
 
 /// True for what the provider refuses until somebody mends it elsewhere: the key, the model, or what is left of the money. The
@@ -197,21 +207,21 @@ fn counted(before: u32, rests: &[u32], seconds: u32) -> u32 {
     (seconds / longest).max(1)
 }
 
-/// True if the run may rest once more.
+/// True if the run may rest once more behind an attempt that may have been paid.
 pub(crate) fn may_rest(run: &AgentRun) -> bool {
-    next_rest(run).is_some()
+    usize::try_from(attempts_of(run)).is_ok_and(|attempts| attempts < RESTS.len())
 }
 
 /// A moment of rest before the model is asked something else behind `error` and so many jobs.
 pub(crate) fn again(run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
-    let (attempts, message) = (attempts_of(run) + 1, error.message.clone());
-    ModelRest { attempts, mending: mending_of(run), seconds: 1, message, jobs, ..ModelRest::default() }
+    let (away, mending, message) = (away_of(run), mending_of(run), error.message.clone());
+    ModelRest { attempts: attempts_of(run) + 1, away, mending, seconds: 1, message, jobs, ..ModelRest::default() }
 }
 
-/// True where `error` may pass, and the run does not rest for it any more.
+/// True where `error`, of an answer that is paid, may pass, and the run does not rest for it any more.
 pub(crate) fn is_given_up(run: &AgentRun, error: &ModelError) -> bool {
     let is_too_long = error.retry_after.is_some_and(|asked| asked > LONGEST_REST);
-    error.is_transient() && (is_too_long || next_rest(run).is_none())
+    error.is_transient() && (is_too_long || !may_rest(run))
 }
 
 /// The `rest` before the next attempt, or the failure of the run where resting does not help.
@@ -221,7 +231,7 @@ pub(crate) async fn rest(
     error: &ModelError,
     rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
-    let (attempts, mending) = (attempts_of(run), mending_of(run));
+    let (attempts, away, mending) = (attempts_of(run), away_of(run), mending_of(run));
     let asked = error.retry_after.unwrap_or_default();
     let waits = waits_for_mending(parts, run, error) && asked <= LONGEST_REST;
     if let Some(seconds) = next_mending_rest(mending).filter(|_| waits) {
@@ -231,9 +241,11 @@ pub(crate) async fn rest(
             "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
         );
         let (mending, message) = (mending + counted(mending, &MENDING_RESTS, seconds), error.message.clone());
-        return Ok(resting(run, ModelRest { attempts, mending, needs_mending: true, seconds, message, ..rest }));
+        let rest = ModelRest { attempts, away, mending, needs_mending: true, seconds, message, ..rest };
+        return Ok(resting(run, rest));
     }
-    let next = next_rest_behind(run, error, rest.jobs);
+    let is_paid = may_be_paid(run, error, rest.jobs);
+    let next = next_rest(run, error, is_paid);
     let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
         let category = end_of(run, error);
         at_end(parts, HookEvent::RunFailed, category.as_str(), run).await?;
@@ -248,23 +260,26 @@ pub(crate) async fn rest(
         });
     };
     let seconds = apart(run, seconds)?.max(whole_seconds(asked));
-    tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let (attempts, message) = (attempts + counted(attempts, &RESTS, seconds), error.message.clone());
-    Ok(resting(run, ModelRest { attempts, mending, seconds, message, ..rest }))
+    tracing::warn!(%error, attempts, away, seconds, "the model could not be asked; the run sleeps before it tries again");
+    let (attempts, away) = match is_paid {
+        true => (attempts + 1, away),
+        false => (attempts, away + counted(attempts + away, &RESTS, seconds)),
+    };
+    let message = error.message.clone();
+    Ok(resting(run, ModelRest { attempts, away, mending, seconds, message, ..rest }))
 }
 
-/// The category with which `run` ends behind `error`. Where it has slept or worked before, that its model was not to be had for so
-/// long is a limit: as something that passes it would be tried again, by each worker and for ever.
+/// The category with which `run` ends behind `error`. Where it has slept or worked before, that its model is not to be had is a
+/// limit: as something that passes it would be tried again, by each worker and for ever.
 fn end_of(run: &AgentRun, error: &ModelError) -> Category {
-    let has_slept = run.rest.is_some() || run.thinking.is_some();
-    let is_over = has_slept || (run.steps > 0 && error.is_transient());
-    if is_over && error.category.is_transient() { Category::LimitExceeded } else { error.category.category() }
+    let has_begun = run.rest.is_some() || run.thinking.is_some() || run.steps > 0;
+    if has_begun && error.category.is_transient() { Category::LimitExceeded } else { error.category.category() }
 }
 
 /// `seconds`, and up to an eighth more: runs that came to rest together, as all of a provider that is away do, are spread further
 /// with each rest, and do not all ask at the instant at which it is back.
 fn apart(run: &AgentRun, seconds: u32) -> Result<u32, NodeError> {
-    let seed = of_value(&(invocation()?.as_str(), run.steps, attempts_of(run), mending_of(run)));
+    let seed = of_value(&(invocation()?.as_str(), run.steps, attempts_of(run), away_of(run), mending_of(run)));
     let more = Duration::from_secs((seconds / 8).into()).mul_f64(spread(&seed));
     Ok(seconds + whole_seconds(more))
 }

@@ -324,7 +324,8 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
                 run.images_refused.clone_from(&parts.model.reference);
             }
             let answer = answer.map(Box::new);
-            Asked::Answered { answer, request_digest: of_value(request), duration_ms, jobs: 0 }
+            let jobs = run.rest.as_ref().map_or(0, |rest| rest.jobs);
+            Asked::Answered { answer, request_digest: of_value(request), duration_ms, jobs }
         }
         Either::Right(_) => Asked::Cut { time, duration_ms },
     })

@@ -492,9 +492,12 @@ pub struct KeptOutput {
 /// A rest between two attempts at asking a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelRest {
-    /// Attempts that failed; one behind which the provider asks for a long rest counts as several.
+    /// Attempts that failed, and may have been paid.
     pub attempts: u32,
-    /// The same, of those that fail until somebody mends what the provider refuses.
+    /// Attempts for which the provider was away, and made nothing; one behind which it asks for a long rest counts as several.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub away: u32,
+    /// Attempts that fail until somebody mends what the provider refuses.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mending: u32,
     /// Whether the last one is such.
@@ -528,9 +531,12 @@ pub struct Thinking {
     /// What it said the last time that it did not tell; empty once it does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Attempts at this step that failed before it.
+    /// Attempts at this step that failed before it, and may have been paid.
     pub attempts: u32,
-    /// The same, of those that failed until somebody mended what the provider refused.
+    /// Those for which the provider was away, and made nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub away: u32,
+    /// Those that failed until somebody mended what the provider refused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mending: u32,
     /// Jobs of this step that ended without an answer before it.

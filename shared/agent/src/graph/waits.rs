@@ -250,7 +250,7 @@ pub(crate) fn agents(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun
 /// Rests before the next attempt at asking the model.
 pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, NodeError> {
     let rest = run.rest.clone().unwrap_or_default();
-    let pause = format!("{}/{}/rest-{}", invocation()?, run.steps, rest.attempts);
+    let pause = format!("{}/{}/rest-{}", invocation()?, run.steps, rest.attempts.saturating_add(rest.away));
     let id = if rest.mending > 0 { format!("{pause}-{}", rest.mending) } else { pause };
     let description = match rest.needs_mending {
         false => "The model cannot be asked now".to_owned(),

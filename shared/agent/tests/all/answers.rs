@@ -1,10 +1,12 @@
 //! Answers that are none, or not whole: what the run makes of them, and what they cost.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, calls, contents, message, results, says};
-use crate::runs::{MATTER, bed, bed_with, mailer};
+use crate::runs::{APPROVED, MATTER, bed, bed_with, mailer};
 use dormouse::{Value, json};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::{
@@ -161,6 +163,61 @@ fn a_run_of_which_every_answer_is_thrown_away_ends_with_all_of_them_counted_and_
     assert_eq!((&state["usage"]["prompt_tokens"], &state["steps"]), (&json!(700), &json!(0)));
     let told = state["dormouse_shortfall"]["message"].as_str().unwrap();
     assert!(told.ends_with("in the middle of its answer: the server of the model ran out of memory"), "{told}");
+}
+
+/// An answer that was begun, and did not arrive.
+fn cut_off() -> ModelError {
+    let error = ModelError::new(ModelErrorCategory::Unavailable, "no answer within 300 s");
+    ModelError { may_be_paid: true, ..error }
+}
+
+#[test]
+fn answers_that_do_not_arrive_are_paid_seven_times_and_not_for_a_week() {
+    let model = ScriptedModel::new(|_| Err(cut_off()));
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    bed.pass_days(1);
+    assert_eq!(model.calls(), 7);
+    assert_eq!(bed.status(&run).failed().category, "limit_exceeded");
+}
+
+#[test]
+fn a_run_that_waited_for_its_provider_for_a_day_outlives_the_answers_that_are_lost_then() {
+    let is_away = Arc::new(AtomicBool::new(true));
+    let away = is_away.clone();
+    let broken = Response {
+        raw: json!({ "error": { "message": "the server of the model ran out of memory" } }),
+        finish_reason: FinishReason::Error,
+        ..says("Let me")
+    };
+    let turns = Mutex::new(VecDeque::from([Ok(broken), Err(cut_off()), Ok(says("done"))]));
+    let model = ScriptedModel::new(move |_| match away.load(Ordering::Relaxed) {
+        true => Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")),
+        false => turns.lock().unwrap().pop_front().expect("a turn"),
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    bed.pass_days(1);
+    assert!(bed.status(&run).is_asleep());
+    is_away.store(false, Ordering::Relaxed);
+    bed.pass_days(1);
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &contents(&state, "assistant")[..]), (&json!("completed"), &["done".to_owned()][..]));
+}
+
+#[test]
+fn a_request_that_is_never_taken_ends_a_run_that_was_woken() {
+    let model = ScriptedModel::new(|request| match results(request).is_empty() {
+        true => Ok(calls(&[("c1", "send", json!({ "to": "ada" }))])),
+        false => {
+            let error = ModelError::new(ModelErrorCategory::RateLimit, "Request too large");
+            Err(ModelError { may_pass: Some(false), too_long: true, ..error })
+        }
+    });
+    let mut bed = bed_with(APPROVED, &model, &mailer(), |parts| parts.compacts = false);
+    let run = bed.start("helper", message("write to ada"));
+    bed.answer(&run, json!({ "decision": "approve" })).expect_err("its model does not take the request");
+    assert_eq!(bed.status(&run).failed().category, "limit_exceeded", "it is not made again with each sweep");
 }
 
 #[test]

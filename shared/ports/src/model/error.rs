@@ -92,6 +92,8 @@ pub struct ModelError {
     pub too_long: bool,
     /// Tokens that the provider counts although it gives no answer, as far as it tells.
     pub usage: Option<Box<Usage>>,
+    /// True if the provider may have made an answer that did not arrive, or not whole: it may be paid.
+    pub may_be_paid: bool,
     /// The answer as far as it could be read, where only its calls of tools are unusable: a name that no tool has,
     /// arguments that are no JSON object (`None`) or break the schema. A caller may return the complaint to the model.
     pub rejected: Option<Box<Response>>,
@@ -110,6 +112,7 @@ impl ModelError {
             structured: None,
             too_long: false,
             usage: None,
+            may_be_paid: false,
             rejected: None,
         }
     }

@@ -43,6 +43,17 @@ async fn an_answer_that_is_there_stays_where_its_connection_breaks_behind_it() {
     assert_eq!(response.message.content.as_text(), "I am");
 }
 
+#[tokio::test]
+async fn an_answer_that_is_cut_in_the_middle_may_be_paid() {
+    let begun = [chunk(json!({ "content": "I am" }), Value::Null)];
+    let cut = ScriptedAnswer::events(&begun).broken(FetchError::Closed("reset".into()));
+    for answer in [ScriptedAnswer::events(&begun), cut] {
+        let stage = Stage::answering(answer);
+        let error = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("it is cut");
+        assert!(error.may_be_paid && error.is_transient(), "{error}");
+    }
+}
+
 /// Some servers send neither an end nor counters, and keep the connection open.
 #[tokio::test]
 async fn an_answer_that_is_there_is_not_waited_for_where_its_stream_stays_open() {
