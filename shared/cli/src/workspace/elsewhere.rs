@@ -13,29 +13,27 @@ const AGENTS: &str = ".openharness/agents";
 const SKILLS: &str = "skills";
 /// The most folders that are named.
 const MOST_NAMED: usize = 3;
-/// What other programs call the definitions of their agents.
-const OF_OTHERS: [&str; 6] = [".claude", "CLAUDE.md", ".mcp.json", ".opencode", "opencode.json", "opencode.jsonc"];
 
 /// Adds to the problems of `workspace`, which is that of `folder`, what stands beside its definitions and was meant to be among
-/// them. A folder without any is none, which is an error.
+/// them. A folder without any is none, which is an error that names what other programs read there.
 pub(super) fn look_for(workspace: &mut Workspace, folder: &Path) {
     let is_inside = folder.canonicalize().is_ok_and(|path| path.ends_with(ALL));
     let has_none = workspace.agents.is_empty() && !folder.join(ALL).is_dir();
+    let of_others = if is_inside { Vec::new() } else { of_other_programs(workspace, folder) };
     if has_none {
         workspace.problems.retain(|problem| problem.file != AGENTS);
         let near = match is_inside {
             true => vec![folder.join("..").display().to_string()],
             false => near(folder),
         };
-        let others: Vec<&str> = OF_OTHERS.into_iter().filter(|name| folder.join(name).exists()).collect();
+        let others: Vec<&str> = of_others.iter().map(|(path, _)| path.as_str()).collect();
         workspace.problems.push(problem(ALL, Severity::Error, no_workspace(&near, &others)));
     }
     if !is_inside {
         let named = workspace.settings.skill_dirs.iter().any(|named| named == SKILLS);
         let found = beside(folder).into_iter().filter(|(path, _)| !(named && path.starts_with(SKILLS)));
         let found = found.map(|(path, place)| (path, format!("it belongs in `{place}`")));
-        let of_others =
-            of_other_programs(workspace, folder).into_iter().map(|(path, advice)| (path, advice.to_owned()));
+        let of_others = of_others.into_iter().filter(|_| !has_none).map(|(path, advice)| (path, advice.to_owned()));
         workspace.problems.extend(
             found
                 .chain(of_others)
@@ -114,7 +112,8 @@ fn beside(folder: &Path) -> Vec<(String, &'static str)> {
 fn of_other_programs(workspace: &Workspace, folder: &Path) -> Vec<(String, &'static str)> {
     const OVERRIDE: &str = "AGENTS.override.md";
     const INSTRUCTIONS: [&str; 4] = ["CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md"];
-    const SERVERS: [&str; 2] = [".mcp.json", ".cursor/mcp.json"];
+    const SERVERS: [&str; 4] = [".mcp.json", ".cursor/mcp.json", "opencode.json", "opencode.jsonc"];
+    const AGENTS_OF_OTHERS: [&str; 3] = [".claude/agents", ".opencode/agent", ".opencode/agents"];
     let is_file = |path: &str| folder.join(path).is_file();
     let mut found = Vec::new();
     if is_file(OVERRIDE) {
@@ -130,10 +129,12 @@ fn of_other_programs(workspace: &Workspace, folder: &Path) -> Vec<(String, &'sta
         let advice = "servers of tools stand in `.openharness/tools/settings.yaml`, by their names";
         found.extend(path.map(|path| (path.to_owned(), advice)));
     }
-    let agents = names_in(&folder.join(".claude/agents")).into_iter().find_map(|file| {
-        let name = file.strip_suffix(".md").filter(|name| !workspace.agents.contains_key(*name))?;
-        let path = format!(".claude/agents/{name}.md");
-        text_of(&folder.join(&path)).starts_with("---").then_some(path)
+    let agents = AGENTS_OF_OTHERS.into_iter().find_map(|of_others| {
+        names_in(&folder.join(of_others)).into_iter().find_map(|file| {
+            let name = file.strip_suffix(".md").filter(|name| !workspace.agents.contains_key(*name))?;
+            let path = format!("{of_others}/{name}.md");
+            text_of(&folder.join(&path)).starts_with("---").then_some(path)
+        })
     });
     found.extend(agents.map(|path| (path, "an agent stands in `.openharness/agents`")));
     let skills = names_in(&folder.join(".claude/skills")).into_iter().find_map(|name| {
@@ -200,12 +201,17 @@ mod tests {
         write(&place.path().join(".claude/agents/reviewer.md"), "---\nname: reviewer\n---\nReview.\n");
         write(&place.path().join(".mcp.json"), "{}\n");
         let told_there = told(place.path());
-        assert!(
-            told_there.len() == 1 && told_there[0].contains("(`.claude`, `.mcp.json`) is not read here"),
-            "{told_there:?}"
-        );
+        let files = "(`.mcp.json`, `.claude/agents/reviewer.md`) is not read here";
+        assert!(told_there.len() == 1 && told_there[0].contains(files), "they are told once: {told_there:?}");
         write(&place.path().join(".openharness/settings.yaml"), "default_agent: helper\n");
-        assert_eq!(told(place.path()), [] as [&str; 0], "who has a workspace may use others beside it");
+        let warned = told(place.path());
+        assert!(warned.len() == 2 && warned.iter().all(|line| line.contains("warning: the file")), "{warned:?}");
+
+        let place = tempfile::tempdir().expect("a folder");
+        write(&place.path().join(".opencode/agent/plan.md"), "---\nmode: primary\n---\nPlan.\n");
+        write(&place.path().join("opencode.json"), "{}\n");
+        let files = "(`opencode.json`, `.opencode/agent/plan.md`) is not read here";
+        assert!(told(place.path())[0].contains(files), "{:?}", told(place.path()));
     }
 
     #[test]
@@ -244,6 +250,7 @@ mod tests {
         look_for(&mut named, place.path());
         assert!(!named.problems.is_empty() && named.problems.iter().all(|problem| !problem.file.starts_with("skills")));
     }
+
     #[test]
     fn files_of_other_programs_are_named_where_the_workspace_has_none_of_its_own() {
         let place = tempfile::tempdir().expect("a folder");
