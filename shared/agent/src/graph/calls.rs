@@ -144,7 +144,9 @@ impl Making<'_> {
             }
             clock.sleep(pause).await;
             let tools = Toolset::of(self.parts).await;
-            made = Making { tools: &tools, ..self }.try_make(call, effects).await;
+            let active_ms = self.usage.active_ms + millis(clock.monotonic().saturating_sub(began));
+            let usage = RunUsage { active_ms, ..*self.usage };
+            made = Making { tools: &tools, usage: &usage, ..self }.try_make(call, effects).await;
         }
         made
     }

@@ -89,3 +89,15 @@ fn an_approved_call_that_was_not_sent_is_tried_again_and_one_that_may_have_been_
     let told = contents(&unasked.status(&run).completed(), "tool");
     assert_eq!((told, tools.made().len()), (vec!["error: no connection; it may work later".to_owned()], 1));
 }
+
+#[test]
+fn the_time_before_an_approved_call_is_tried_again_is_time_of_its_run() {
+    const HURRIED: &str = "policy: {run_timeout_seconds: 16, approval: {external: [send]}}";
+    let tools = failing(3, ToolError::transient("no connection"));
+    let mut bed = bed(HURRIED, &sender("send"), &tools);
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "approve" })).expect("it is answered");
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["sent"]);
+    let ends: Vec<_> = tools.made.lock().expect("not poisoned").iter().map(|call| call.deadline).collect();
+    assert!(ends.len() == 4 && ends[0].is_some() && ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+}
