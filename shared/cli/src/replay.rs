@@ -43,7 +43,7 @@ pub(crate) struct ReplayArgs {
     /// Replays all tasks that were begun since then, the newest first: an instant, or how long ago (`24h`, `7d`).
     #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "task")]
     since: Option<Timestamp>,
-    /// Tells of each of them whether it would end as it did.
+    /// Names only those that do not end as they did, and says how many there are.
     #[arg(long, conflicts_with = "task")]
     report: bool,
     /// Print one JSON object in each line.
@@ -173,7 +173,16 @@ async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> 
     let mut out = io::stdout().lock();
     for task in &tasks {
         let path = format!("/v1/tasks/{}/replay", task["id"].as_str().unwrap_or_default());
-        let replay: Value = client.write(&path, &json!({ "mode": "exact" })).await?;
+        let replay: Value = match client.write(&path, &json!({ "mode": "exact" })).await {
+            Ok(replay) => replay,
+            // Its session is closed, for example: that is no reason to tell nothing of the others.
+            Err(TalkError::Refused { status: 404 | 409 | 422, message, .. }) if asked.session.is_none() => {
+                counts.left_out += 1;
+                left_out(&mut out, task, &message, asked.json)?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let verdict = ReplayVerdict::of(task, &replay);
         counts.add(&verdict);
         match (asked.json, asked.report && verdict.is_equal()) {
@@ -183,14 +192,25 @@ async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> 
         }
     }
     if !asked.json {
-        let Counts { equal, differ, lack } = counts;
-        writeln!(
-            out,
-            "{} replayed: {equal} end as they did, {differ} differently, {lack} are not recorded",
-            tasks.len()
-        )?;
+        let Counts { equal, differ, lack, left_out } = counts;
+        let replayed = equal + differ + lack;
+        write!(out, "{replayed} replayed: {equal} end as they did, {differ} differently, {lack} are not recorded")?;
+        let more = if left_out == 0 { String::new() } else { format!("; {left_out} left out") };
+        writeln!(out, "{more}")?;
     }
     Ok(counts.differ + counts.lack == 0)
+}
+
+/// Tells of `task` that it was not replayed.
+fn left_out(out: &mut impl Write, task: &Value, message: &str, json: bool) -> io::Result<()> {
+    let id = task["id"].as_str().unwrap_or_default();
+    if json {
+        let told = json!({
+            "task_id": id, "replay_task_id": null, "status": null, "equal": null, "recorded": null, "message": message
+        });
+        return writeln!(out, "{}", terminal::json(&told, false));
+    }
+    writeln!(out, "{}", plain(&format!("{id} is left out: {message}")))
 }
 
 /// The tasks that have ended and are no replays, the newest first.
@@ -217,6 +237,7 @@ struct Counts {
     equal: usize,
     differ: usize,
     lack: usize,
+    left_out: usize,
 }
 
 impl Counts {

@@ -262,6 +262,36 @@ async fn what_cannot_be_replayed_or_verified_is_refused_and_nothing_is_written()
     }
 }
 
+/// A closed session takes no replay, and is no reason to tell nothing of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_goes_on_behind_what_takes_no_replay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dormouse = Dormouse::start(folder.path());
+    let open = done(&dormouse, "Hello");
+    let closed = done(&dormouse, "Hello again");
+    let session = text(&closed, "session_id");
+    let (status, answer) = sent(&dormouse, "POST", &format!("/v1/sessions/{session}/close"), &json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+
+    let report = run(&dormouse, &["replay", "--since", "1h", "--report"]);
+    let printed = String::from_utf8_lossy(&report.stdout);
+    assert_eq!(report.status.code(), Some(0), "{report:?}");
+    assert!(printed.contains("1 replayed: 1 end as they did, 0 differently"), "{printed}");
+    assert!(printed.contains("; 1 left out"), "{printed}");
+    assert!(printed.contains(&format!("{} is left out: the session is closed", text(&closed, "id"))), "{printed}");
+
+    let verdicts = run(&dormouse, &["replay", "--since", "1h", "--json"]).stdout;
+    let verdicts = String::from_utf8(verdicts).expect("text");
+    let verdicts = verdicts.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let equal: BTreeMap<String, Value> =
+        verdicts.map(|one| (text(&one, "task_id").to_owned(), one["equal"].clone())).collect();
+    assert_eq!(equal[text(&open, "id")], true);
+    assert_eq!(equal[text(&closed, "id")], Value::Null);
+
+    // Whoever names the session is told that it takes none.
+    assert_eq!(run(&dormouse, &["replay", "--session", session]).status.code(), Some(1));
+}
+
 /// The id of the key that signs.
 async fn key_of(dormouse: &Dormouse) -> String {
     let (_, keys) = sent(dormouse, "GET", "/v1/keys", &Value::Null).await;
