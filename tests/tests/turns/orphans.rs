@@ -218,6 +218,31 @@ async fn what_cannot_be_read_keeps_what_it_may_refer_to() {
     assert!(scene.loads("talk").await);
 }
 
+/// Another version wrote the phase of somebody who waits for a signal.
+#[tokio::test]
+async fn who_waits_in_a_phase_of_another_build_keeps_his_signal_and_nothing_of_others() {
+    let scene = Scene::new().await;
+    scene.sleeps("later", None).await;
+    let of_the_sleeper = scene.apart().await;
+    let key = |text: &str| AttributeValue::S(text.to_owned());
+    let update = scene.embedded.client().update_item().table_name(TABLE).key("pk", key("INVOCATION#later"));
+    let update = update.key("sk", key("PAUSED")).update_expression("SET phase = :phase");
+    update.expression_attribute_values(":phase", key("dreaming")).send().await.unwrap();
+    scene.sleeps("over", None).await;
+    scene.completes("over").await;
+    scene.expires("over").await;
+    scene.stage.clock.advance(2 * DAY);
+    let waits = async || {
+        let items = raw::items(&scene.embedded.client(), TABLE).await;
+        items.iter().filter(|item| item["phase"]["S"] == "waiting").count()
+    };
+    let before = waits().await;
+    assert!(before > 0);
+    assert_eq!(scene.collected().await, 4);
+    assert_eq!(scene.apart().await, of_the_sleeper);
+    assert_eq!(waits().await, before, "he may wait on when he can be read again");
+}
+
 #[tokio::test]
 async fn what_is_written_again_is_young_again() {
     let scene = Scene::new().await;

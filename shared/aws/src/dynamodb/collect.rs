@@ -50,7 +50,6 @@ const STRETCH: i32 = 250;
 const YOUNG: SignedDuration = SignedDuration::from_hours(24);
 /// Characters of the digest with which the address of a blob begins.
 const DIGEST: usize = 64;
-/// Number of owners that are asked at a time.
 /// Duration for which a note of a deleted session is kept, if it is not noted again.
 const NOTED: SignedDuration = SignedDuration::from_hours(90 * 24);
 const FILTER: &str = "attribute_exists(owners) OR begins_with(sk, :piece) \
@@ -212,12 +211,21 @@ impl GarbageCollector {
         let mut over = BTreeSet::new();
         for some in waits.chunks(100) {
             let ids: Vec<InvocationId> = some.iter().map(|(_, id)| (*id).clone()).collect();
-            let glances = self.invocations.glance_at(&ids).await?;
-            let ended = some
-                .iter()
-                .zip(glances)
-                .filter(|(_, glance)| glance.as_ref().is_none_or(|glance| glance.standing == InvocationPhase::Ended));
-            over.extend(ended.map(|((key, _), _)| (*key).clone()));
+            for ((key, id), glance) in some.iter().zip(self.invocations.glance_at_each(&ids).await?) {
+                let is_over = match glance {
+                    Ok(glance) => glance.is_none_or(|glance| glance.standing == InvocationPhase::Ended),
+                    Err(error) => {
+                        tracing::warn!(
+                            %error, invocation_id = %id,
+                            "the collector leaves the signal of an invocation that it cannot read"
+                        );
+                        false
+                    }
+                };
+                if is_over {
+                    over.insert((*key).clone());
+                }
+            }
         }
         Ok(over)
     }

@@ -93,10 +93,18 @@ impl InvocationItems {
     }
 
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
+        self.glance_at_each(ids).await?.into_iter().collect()
+    }
+
+    /// The same, where the error of one that cannot be read stands in the place of its glance.
+    pub(super) async fn glance_at_each(
+        &self,
+        ids: &[InvocationId],
+    ) -> Result<Vec<Result<Option<InvocationSummary>, StoreError>>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
         let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
         let found = self.table.get_items(&keys, Some(&attributes)).await?;
-        keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
+        Ok(keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect())
     }
 
     /// Claims and loads in one update; the returned item shows the reason of a refusal.
