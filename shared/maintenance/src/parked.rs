@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, store_failed};
 use dormouse_ports::{
-    BufferedSignal, IndexRepair, MaintenanceStore, ParkedRow, ShapeId, SignalBringer, SignalId, SignalState,
+    BufferedSignal, IndexRepair, MaintenanceStore, ParkedRow, ShapeId, SignalBringer, SignalId, SignalState, StoreError,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -50,15 +50,16 @@ impl ParkedSignal {
 /// # Errors
 /// If the store does not answer.
 pub async fn parked_signals(harness: &Harness, store: &MaintenanceStore) -> Result<Vec<ParkedSignal>, TurnError> {
-    let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
+    let parked = |(row, now): (ParkedRow, ParkedNow)| {
+        let ParkedNow::Still(signal) = now else { return None };
         let (bringer, signal_id) = row.signal_id.origin();
         let (event_shape, tenant) = match bringer {
             Some(SignalBringer::Events(shape)) => (Some(shape), None),
             Some(SignalBringer::Tenant(tenant)) => (None, Some(tenant)),
             None => (None, None),
         };
-        let received_at = row.received_at;
-        signal.map(|signal| ParkedSignal { signal_id, event_shape, tenant, received_at, expires_at: signal.expires_at })
+        let (received_at, expires_at) = (row.received_at, signal.expires_at);
+        Some(ParkedSignal { signal_id, event_shape, tenant, received_at, expires_at })
     };
     Ok(parked_rows(harness, store).await?.into_iter().filter_map(parked).collect())
 }
@@ -70,37 +71,39 @@ pub(crate) async fn sweep_parked(
     summary: &mut SweepSummary,
 ) -> Result<(), TurnError> {
     let ports = harness.engine().ports();
-    for (row, signal) in parked_rows(harness, store).await? {
-        if signal.is_none() {
-            store.sleepers.repair(&IndexRepair::Unparked(row)).await.map_err(store_failed)?;
-        } else if since(row.received_at, ports.clock.now()) >= UNCLAIMED_AFTER {
-            summary.unclaimed_signals += 1;
+    for (row, now) in parked_rows(harness, store).await? {
+        match now {
+            ParkedNow::NoMore => {
+                store.sleepers.repair(&IndexRepair::Unparked(row)).await.map_err(store_failed)?;
+            }
+            ParkedNow::Still(_) => {
+                let is_unclaimed = since(row.received_at, ports.clock.now()) >= UNCLAIMED_AFTER;
+                summary.unclaimed_signals += usize::from(is_unclaimed);
+            }
+            ParkedNow::Unreadable => summary.failed += 1,
         }
     }
     Ok(())
 }
 
-/// The first rows of the index, each with its signal, if that is parked still.
-async fn parked_rows(
-    harness: &Harness,
-    store: &MaintenanceStore,
-) -> Result<Vec<(ParkedRow, Option<BufferedSignal>)>, TurnError> {
-    let ports = harness.engine().ports();
+/// What became of the signal of a row.
+enum ParkedNow {
+    Still(BufferedSignal),
+    NoMore,
+    /// It is damaged, or was written by another version.
+    Unreadable,
+}
+
+/// The first rows of the index, each with what became of its signal.
+async fn parked_rows(harness: &Harness, store: &MaintenanceStore) -> Result<Vec<(ParkedRow, ParkedNow)>, TurnError> {
     let mut rows = Vec::new();
     let mut cursor = None;
     // A page may be empty: neither rows nor pages without end.
     for _ in 0..ROWS {
         let page = store.sleepers.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
         for row in page.items.into_iter().take(ROWS - rows.len()) {
-            let record =
-                ports.store.signals.load_signal(&row.signal_id, ports.clock.now()).await.map_err(store_failed)?;
-            let signal = match record.map(|record| record.state) {
-                Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at => Some(signal),
-                Some(SignalState::Buffered(_) | SignalState::Waiting { .. } | SignalState::Delivered { .. }) | None => {
-                    None
-                }
-            };
-            rows.push((row, signal));
+            let now = parked_now(harness, &row).await?;
+            rows.push((row, now));
         }
         cursor = page.next;
         if cursor.is_none() || rows.len() >= ROWS {
@@ -108,4 +111,22 @@ async fn parked_rows(
         }
     }
     Ok(rows)
+}
+
+/// What became of the signal of `row`. One that cannot be read keeps nobody from the others.
+async fn parked_now(harness: &Harness, row: &ParkedRow) -> Result<ParkedNow, TurnError> {
+    let ports = harness.engine().ports();
+    let record = match ports.store.signals.load_signal(&row.signal_id, ports.clock.now()).await {
+        Err(error @ StoreError::Corrupt(_)) => {
+            tracing::warn!(%error, signal_id = %row.signal_id, "a parked signal cannot be read");
+            return Ok(ParkedNow::Unreadable);
+        }
+        loaded => loaded.map_err(store_failed)?,
+    };
+    Ok(match record.map(|record| record.state) {
+        Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at => ParkedNow::Still(signal),
+        Some(SignalState::Buffered(_) | SignalState::Waiting { .. } | SignalState::Delivered { .. }) | None => {
+            ParkedNow::NoMore
+        }
+    })
 }

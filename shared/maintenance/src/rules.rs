@@ -110,7 +110,15 @@ pub(crate) async fn keep_rules(
             return Ok(());
         }
     };
-    let entries = entries(harness).await?;
+    let entries = match harness.engine().ports().store.rules.rule_entries().await {
+        // Which rule it names is not known: none is removed, and none made, until it can be read.
+        Err(error @ StoreError::Corrupt(_)) => {
+            summary.failed += 1;
+            tracing::warn!(%error, "the sweep leaves the rules for events as they are");
+            return Ok(());
+        }
+        entries => by_shape(entries.map_err(store_failed)?),
+    };
     let declared = harness.graphs().declared_events();
     let is_known = |shape| round.needed.contains_key(shape) || declared.contains_key(shape);
     if round.sure && !entries.keys().chain(listed.iter().map(|rule| &rule.name.shape)).all(is_known) {
@@ -162,8 +170,11 @@ async fn load(harness: &Harness, id: &InvocationId, summary: &mut SweepSummary) 
 
 /// Entries of the store for rules.
 async fn entries(harness: &Harness) -> Result<BTreeMap<ShapeId, RuleEntry>, TurnError> {
-    let entries = harness.engine().ports().store.rules.rule_entries().await.map_err(store_failed)?;
-    Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
+    harness.engine().ports().store.rules.rule_entries().await.map(by_shape).map_err(store_failed)
+}
+
+fn by_shape(entries: Vec<RuleEntry>) -> BTreeMap<ShapeId, RuleEntry> {
+    entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect()
 }
 
 /// The end of a round: what it has seen beside what there is.

@@ -16,8 +16,8 @@ use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{
     Append, Breadth, Category, Commit, Commits, DocumentKey, DocumentWrite, Fed, FeedRequest, GrowingLists,
-    InvocationStatus, Invocations, Journal, ListRequest, Listed, Map, Records, RuleEntries, SignalDescriptor, Sleepers,
-    StoreError, StreamEnd, limits,
+    InvocationStatus, Invocations, Journal, ListRequest, Listed, Map, Notes, Records, RuleEntries, SignalDescriptor,
+    Sleepers, StoreError, StreamEnd, limits,
 };
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;
@@ -254,6 +254,36 @@ async fn an_invocation_that_sleeps_in_a_phase_of_another_build_keeps_its_rule() 
     }
     assert_eq!(stage.subscriptions.rules(), rules, "its event may come when it can be read again");
     assert!(store.rule_entries().await.unwrap().iter().all(|entry| entry.idle_since.is_none()));
+    embedded.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_parked_signal_and_an_entry_of_a_rule_that_cannot_be_read_keep_no_sweep_from_the_rest() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.harness_on(store.clone(), Mode::Stateless, [awaiting()]);
+    assert!(matches!(worker.turn(FreshTurn::new("awaiting", map(json!({})))).await.outcome, TurnOutcome::Suspended(_)));
+    stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+    let before = store.note("ground").await.unwrap();
+    for early in ["damaged", "sound"] {
+        let parked = worker.turn(Transmission::signal(early, Map::new())).await.outcome;
+        assert!(matches!(parked, TurnOutcome::Buffered { .. }), "{parked:?}");
+    }
+    let key = |name: &str| AttributeValue::S(name.to_owned());
+    overwrite(&embedded, (key("SIGNAL#damaged"), key("SIGNAL")), "phase", "dreaming").await;
+    let entry = store.rule_entries().await.unwrap().remove(0);
+    overwrite(&embedded, (key("RULES"), key(entry.shape.as_str())), "touches", "many").await;
+    let rules = stage.subscriptions.rules();
+    assert_eq!(rules.len(), 1);
+    stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+    for _ in 0..2 {
+        let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
+        assert_eq!((swept.failed, swept.unclaimed_signals), (2, 1), "both are counted: {swept:?}");
+    }
+    assert_ne!(store.note("ground").await.unwrap(), before, "the sweep came to its end");
+    assert_eq!(stage.subscriptions.rules(), rules, "it may be the rule of the entry");
+    let parked = dormouse_maintenance::parked_signals(&worker, &store.clone().into()).await.unwrap();
+    assert_eq!(parked.iter().map(|one| one.signal_id.as_str()).collect::<Vec<_>>(), ["sound"]);
     embedded.stop().await.unwrap();
 }
 
