@@ -1,19 +1,22 @@
 //! Webhooks: events go out once they are written, are tried again, and wait for an operator in the end.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_api::WEBHOOK_GRAPH;
 use dormouse_harness::{FreshTurn, Transmission, TurnOutcome};
 use dormouse_ports::{
-    Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map,
+    Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map, Sleepers,
 };
 use dormouse_protocol::Scope;
+use dormouse_testkit::MemoryStore;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::receipts::metered;
+use crate::shared_streams::Counting;
 use crate::world::{World, actor, ada, text};
 
 /// Takes what is sent, and answers with the next status, or 204.
@@ -152,6 +155,27 @@ async fn a_delivery_that_fails_sleeps_and_in_the_end_waits_for_an_operator() {
     assert_eq!(world.posts.taken().len(), 10, "and was taken in the end");
     let ids = ids(&world);
     assert!(ids.iter().all(|other| *other == id), "all under one id: {ids:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_for_a_moment_ends_no_delivery() {
+    let memory = Arc::new(MemoryStore::default());
+    let counting = Arc::new(Counting::of(memory.clone()));
+    let world = World::on(memory.clone(), counting.clone(), Some(memory.clone()));
+    let (session, _) = hooked(&world, json!({"url": "https://example.com", "events": ["task.canceled"]})).await;
+    let task = submitted(&world, &session).await;
+    world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
+    counting.fails.store(1, Ordering::SeqCst);
+    world.work().await;
+    assert!(world.posts.taken().is_empty(), "its event could not be read");
+    let sleeping = memory.list_pending(None, None).await.unwrap().items;
+    let id = sleeping.iter().map(|row| row.invocation_id.as_str()).find(|id| id.starts_with("delivery_"));
+    let paused = pause_of(&world, id.expect("it sleeps")).await;
+    assert_eq!(kind_of(&paused), "webhook", "it is tried again");
+    let due = paused.wake.due.clone().expect("it wakes by itself");
+    world.clock.advance(due.at.duration_since(world.clock.now()).unsigned_abs());
+    world.harness.turn(Transmission::due(paused.invocation_id, paused.generation, Some(due.at))).await;
+    assert_eq!(world.posts.taken().len(), 1);
 }
 
 /// Turns of `dormouse dev` have as much time as an attempt.

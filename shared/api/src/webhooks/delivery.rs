@@ -13,7 +13,7 @@ use dormouse_engine::{
 };
 use dormouse_ports::{
     Clock, Due, DueAction, Fetch, FetchLimits, FetchRequest, InvocationId, Map, Method, PausedInvocation, Records,
-    Secret, WakePlan,
+    Secret, StoreError, WakePlan,
 };
 use dormouse_protocol::id::{EventId, SessionId, WebhookId};
 use dormouse_protocol::resource::Session;
@@ -273,7 +273,11 @@ async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Deliver
         return Err(NodeError::new(foreign().to_string()));
     }
     let now = parts.clock.now();
-    let found = found(parts, &SessionId::from(delivery.session_id.as_str()), &webhook, &event_id, now).await?;
+    let found = match found(parts, &SessionId::from(delivery.session_id.as_str()), &webhook, &event_id, now).await {
+        Ok(found) => found,
+        // As an error of its node it would be the end of a delivery that has not slept yet.
+        Err(error) => return Ok(failed(&delivery, &id, error.to_string())),
+    };
     let Some((subscription, event)) = found else { return Ok(Delivery::outcome.set(DROPPED)) };
     let Some(body) = event.and_then(|event| body_of(subscription.format, &event)) else {
         return Ok(behind(delivery, DROPPED));
@@ -299,8 +303,13 @@ async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Deliver
             }
         }
     };
+    Ok(failed(&delivery, &id, problem))
+}
+
+/// What follows where an attempt came to nothing because of a `problem`.
+fn failed(delivery: &Delivery, id: &InvocationId, problem: String) -> Update<Delivery> {
     tracing::info!(delivery = %id, attempts = delivery.attempts + 1, problem, "a webhook was not delivered; it is tried again");
-    Ok(Delivery::attempts.set(delivery.attempts + 1).set(Delivery::problem, problem))
+    Delivery::attempts.set(delivery.attempts + 1).set(Delivery::problem, problem)
 }
 
 /// Limits of an attempt that begins at `now`, on the clock of its turn; `None` where that has no time for one any more.
@@ -333,16 +342,13 @@ async fn found(
     webhook: &WebhookId,
     event: &EventId,
     now: Timestamp,
-) -> Result<Option<(WebhookSubscription, Option<Event>)>, NodeError> {
-    let failed = |error: dormouse_ports::StoreError| NodeError::new(error.to_string());
-    let Some(session) = Stored::<Session>::load(&*parts.records, session, now).await.map_err(failed)? else {
-        return Ok(None);
-    };
+) -> Result<Option<(WebhookSubscription, Option<Event>)>, StoreError> {
+    let Some(session) = Stored::<Session>::load(&*parts.records, session, now).await? else { return Ok(None) };
     let Some(subscription) = session.kept.own.webhooks.get(webhook).cloned() else { return Ok(None) };
     let stream = session.kept.resource.envelope.id.as_str();
     let place = event.place().filter(|(of, _)| *of == stream);
     let Some((_, position)) = place else { return Ok(Some((subscription, None))) };
-    let entries = parts.records.entries(stream, position.saturating_sub(1), 1).await.map_err(failed)?;
+    let entries = parts.records.entries(stream, position.saturating_sub(1), 1).await?;
     let event = entries.into_iter().next().and_then(|one| serde_json::from_value(Value::Object(one.entry)).ok());
     // Nobody is shown any more what was deleted with its workspace; who waits for a task is told that it was canceled.
     let is_deleted = session.kept.deleted.is_some();
