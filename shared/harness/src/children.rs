@@ -3,7 +3,7 @@
 //! A child is accepted like any other work, under an id that its parent derives from its own step: beginning it again
 //! finds it begun. Behind the commit that ends it, its parent is sent a signal over the bus, and the children that it
 //! has left are canceled. What a crash loses of that is found by those who look: a parent that waits looks now and then,
-//! a child looks at its parent before each step.
+//! a child looks at its parent before each step, and before it makes the calls of one.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

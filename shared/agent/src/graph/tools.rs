@@ -36,6 +36,10 @@ pub(crate) async fn act(
     markers: &Markers,
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
+    if run.dormouse_parent.is_some() {
+        // A person may have approved the calls of an agent that was not told that nobody waits for it any more.
+        children::wanted(parts, &run).await?;
+    }
     let invocation = invocation()?;
     let doubted = doubt(markers, &mut run);
     let tools = Toolset::of_run(parts, &run).await;

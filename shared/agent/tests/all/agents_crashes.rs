@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, completed, contents, message, parts, results, says};
+use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, completed, contents, message, parts, results, says, tool};
 use dormouse::{Agents, Outside};
 use dormouse_agent::graph::{self, AgentParts, Colleague};
 use dormouse_agent::workspace::AgentMode;
@@ -14,6 +14,7 @@ use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, FreshTurn, Harness, HarnessConfig, Mode, Signal, Transmission, TurnOutcome};
 use dormouse_ports::model::{CompletionRequest, Message};
+use dormouse_ports::tool::Effect;
 use dormouse_ports::{Commit, CommitError, InvocationId, InvocationWrite, Map, Sleepers, TurnStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::FutureExt;
@@ -52,9 +53,16 @@ fn told(request: &CompletionRequest) -> usize {
     request.messages.iter().filter(of_user).count()
 }
 
-fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentParts {
-    let tools = Toolbox::new(Vec::new(), |_| panic!("there is no tool"));
-    let mut parts = parts("description: helps", model.clone(), tools, outside.clock.clone());
+fn no_tools() -> Arc<Toolbox> {
+    Toolbox::new(Vec::new(), |_| panic!("there is no tool"))
+}
+
+fn agent(
+    name: &str,
+    (matter, model, tools): (&str, &Arc<ScriptedModel>, &Arc<Toolbox>),
+    outside: &Outside,
+) -> AgentParts {
+    let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
     parts.agent.name = name.to_owned();
     parts.name = name.to_owned();
     parts.colleagues.runs = Some(Arc::new(outside.children.clone()));
@@ -64,6 +72,19 @@ fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentPart
 impl World {
     /// `lead` asks two scouts and waits for them, or with `background` goes on until nothing else is left to do.
     fn new(background: bool, post: Post) -> Self {
+        let scout = ScriptedModel::new(|request| {
+            let asked = serde_json::to_value(request.messages.last()).expect("JSON")["content"].clone();
+            Ok(says(&format!("seen {}", asked.as_str().expect("a text"))))
+        });
+        Self::of(background, post, ("description: helps", &scout, &no_tools()))
+    }
+
+    /// The same with scouts of that front matter, model and tools.
+    fn of(
+        background: bool,
+        post: Post,
+        (matter, scout, tools): (&'static str, &Arc<ScriptedModel>, &Arc<Toolbox>),
+    ) -> Self {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
@@ -75,20 +96,16 @@ impl World {
                 _ => says(&format!("heard of {} and {}", results(request).join("|"), told(request))),
             })
         });
-        let scout = ScriptedModel::new(|request| {
-            let asked = serde_json::to_value(request.messages.last()).expect("JSON")["content"].clone();
-            Ok(says(&format!("seen {}", asked.as_str().expect("a text"))))
-        });
-        let models = (lead, scout.clone());
+        let (models, scout) = ((lead, scout.clone(), tools.clone()), scout.clone());
         let agents = Agents::new()
             .graph(move |outside| {
-                let mut parts = agent("lead", &models.0, outside);
+                let mut parts = agent("lead", ("description: helps", &models.0, &no_tools()), outside);
                 parts.colleagues.ask =
                     vec![Colleague { name: "scout".to_owned(), description: String::new(), background: false }];
                 graph::graph(parts)
             })
             .graph(move |outside| {
-                let mut parts = agent("scout", &models.1, outside);
+                let mut parts = agent("scout", (matter, &models.1, &models.2), outside);
                 parts.agent.mode = AgentMode::Subagent;
                 graph::graph(parts)
             });
@@ -258,4 +275,45 @@ async fn a_cancellation_reaches_the_children() {
         breaths += 1;
     }
     assert!(breaths > 3, "only {breaths} awaits were tried");
+}
+
+/// However far the canceler comes: a crash may keep the child from being told.
+#[tokio::test]
+async fn a_call_that_is_approved_after_the_asker_was_canceled_is_not_made() {
+    let mut breaths = 0;
+    let mut untold = 0;
+    loop {
+        let scout = ScriptedModel::new(|_| Ok(calls(&[("m", "send", json!({ "to": "ada" }))])));
+        let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| panic!("nobody wants it any more"));
+        let matter = "description: helps\npolicy: {approval: {external: [send]}}";
+        let world = World::of(false, Post::Arrives, (matter, &scout, &tools));
+        world.step().await;
+        let children = world.accepted.lock().expect("not poisoned").clone();
+        for child in &children {
+            world.harness.take_up(child, None).await;
+        }
+        let lived = {
+            let id = ID.into();
+            let mut cancel = pin!(world.harness.cancel(&id, None, None));
+            (0..=breaths).any(|_| (&mut cancel).now_or_never().is_some())
+        };
+        world.harness.cancel(&ID.into(), None, None).await.expect("it is canceled");
+        for child in &children {
+            let before = world.harness.look_up(child).await.expect("a child");
+            untold += usize::from(matches!(before, TurnOutcome::Suspended(_)));
+            let approved = Map::from_iter([("decision".to_owned(), json!("approve"))]);
+            world.harness.turn(Transmission::callback(child.clone(), None, approved)).await;
+            let end = world.harness.look_up(child).await.expect("a child");
+            assert!(
+                matches!(&end, TurnOutcome::Errored(error) if error.category == dormouse_ports::Category::InvocationCanceled),
+                "{end:?}"
+            );
+        }
+        assert_eq!(tools.made(), [], "with a canceler that dies after {breaths} breaths");
+        if lived {
+            break;
+        }
+        breaths += 1;
+    }
+    assert!(untold > 0, "each child was told");
 }
