@@ -158,7 +158,8 @@ impl Status {
 impl TestBed {
     /// A world in which `agents` run. It is 2027-01-15T08:00:00Z. A node that sleeps on its [clock](Outside::clock) does not
     /// take the test's time: the clock is moved by that. A limit of time that it takes from there holds for what can go on at once,
-    /// and is over for what waits for a file, another thread or the network.
+    /// and is over for what waits for a file, another thread or the network. What a server would write into its log at the start,
+    /// since it looks like a mistake, is printed with the output of the test.
     ///
     /// # Panics
     /// If an agent has a mistake, which the message names.
@@ -499,6 +500,11 @@ impl World {
             limits: Limits::default(),
             telemetry: None,
         });
+        for graph in app.harness().graphs().iter() {
+            for warning in graph.warnings() {
+                warned(graph.name(), warning);
+            }
+        }
         Server::new(app, ProtocolConfig::new(store.clone(), Cursors::new(b"the secret of a test bed")))
     }
 }
@@ -507,6 +513,12 @@ impl fmt::Debug for TestBed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestBed").field("now", &self.now()).finish_non_exhaustive()
     }
+}
+
+/// What looks like a mistake in a graph is printed with the output of the test.
+#[expect(clippy::print_stderr, reason = "a test shows it when it fails")]
+fn warned(graph: &str, warning: &str) {
+    eprintln!("graph `{graph}`: {warning}");
 }
 
 #[track_caller]

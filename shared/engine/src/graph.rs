@@ -26,6 +26,7 @@ pub use typed::Graph;
 use std::sync::Arc;
 
 use dormouse_ports::Category;
+use serde_json::json;
 
 use crate::{EngineError, StateSchema};
 
@@ -41,6 +42,34 @@ fn check_declared<'f>(
         }
     }
     Ok(())
+}
+
+/// Checks that `field` can take the errors of failed parts, each of which is named by its `part`: before one fails, nobody
+/// would see that it cannot.
+fn check_takes_errors(node: &str, schema: &StateSchema, field: &str, part: &str) -> Result<(), EngineError> {
+    let record = json!({ part: "0", "category": Category::NodeException.as_str() });
+    match schema.refusal_of(field, json!([record])) {
+        None => Ok(()),
+        Some(reason) => {
+            let message =
+                format!("node `{node}`: the errors field `{field}` must take items such as {record}: {reason}");
+            Err(EngineError::new(Category::StateValidationError, message))
+        }
+    }
+}
+
+/// Refuses parts whose errors are collected where one of them waits (suspension §9).
+fn check_waits_nowhere(node: &str, waiting: Option<String>) -> Result<(), EngineError> {
+    match waiting {
+        None => Ok(()),
+        Some(waiting) => {
+            let message = format!(
+                "node `{node}` collects the errors of what it runs at once, and {waiting}, in one of them, waits, which it may \
+                 not there: wait in a node of its own, or let it fail fast"
+            );
+            Err(EngineError::new(Category::SuspensionInUnsupportedContext, message))
+        }
+    }
 }
 
 /// True if merging the value of `field` into itself would change it.

@@ -22,6 +22,12 @@ pub trait Node: Send + Sync {
     /// # Errors
     /// The error that the node raises; the invocation ends with `node_exception`.
     async fn run(&self, state: State) -> Result<Update, NodeError>;
+
+    /// True if it is there to wait, and suspends whenever it succeeds: a graph is refused that has it where nothing may wait
+    /// (suspension §9).
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 /// The rest of the chain, as a middleware around a node sees it.

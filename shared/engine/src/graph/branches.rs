@@ -93,7 +93,8 @@ impl ParallelBranches {
         self
     }
 
-    /// The parent's field that receives the errors of failed branches, under [`ErrorPolicy::Collect`].
+    /// The parent's field that receives the errors of failed branches, under [`ErrorPolicy::Collect`]: a list, whose items have
+    /// two texts, `branch_name` and `category`.
     pub fn errors_field(mut self, field: impl Into<Arc<str>>) -> Self {
         self.errors_field = Some(field.into());
         self
@@ -105,6 +106,12 @@ impl ParallelBranches {
             return Err(EngineError::new(Category::ParallelBranchesNoBranches, message));
         }
         super::check_declared(node, self.errors_field.iter().map(|field| (parent, field)))?;
+        if let Some(field) = &self.errors_field {
+            super::check_takes_errors(node, parent, field, "branch_name")?;
+        }
+        if self.error_policy == ErrorPolicy::Collect {
+            super::check_waits_nowhere(node, self.waiting_node())?;
+        }
         for (index, (name, branch)) in self.branches.iter().enumerate() {
             if self.branches[..index].iter().any(|(earlier, _)| earlier == name) {
                 let message = format!("node `{node}` has two branches `{name}`: give one of them another name");
@@ -119,6 +126,15 @@ impl ParallelBranches {
             }
         }
         Ok(())
+    }
+
+    /// Words for a node that is there to wait, in one of the branches.
+    pub(super) fn waiting_node(&self) -> Option<String> {
+        self.branches.iter().find_map(|(name, branch)| match (&branch.graph, &branch.call) {
+            (Some(graph), _) => graph.waiting_node(),
+            (None, Some(call)) => call.waits().then(|| format!("branch `{name}`")),
+            (None, None) => None,
+        })
     }
 
     pub(super) fn round_trips(&self, parent: &StateSchema) -> Vec<Arc<str>> {

@@ -21,11 +21,13 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     check_resolution(&draft)?;
     check_events(&draft)?;
     check_names(&draft)?;
+    check_degraded(&draft)?;
     let entry = entry(&draft)?;
     let edges = collect_edges(&draft)?;
     check_reachable(&draft, &entry, &edges)?;
     let mut warnings = check_projections(&draft)?;
     check_migrations(&draft)?;
+    warnings.extend(waits_beside_others(&draft));
     warnings.extend(pauses_left_behind(&draft));
     warnings.extend(sessions_left_behind(&draft));
     let nodes = assemble(draft.nodes, &edges, &draft.middleware);
@@ -81,13 +83,9 @@ pub(super) fn in_quotes<'n>(names: impl Iterator<Item = &'n Arc<str>>) -> String
 /// Checks that the field for the cause of a pause's end, if there is one, takes every such cause.
 fn check_resolution(draft: &GraphBuilder) -> Result<(), EngineError> {
     let schema = &draft.schema;
-    let takes = |cause: Resolution| {
-        let mut state = schema.defaults();
-        let merged = schema.merge(&mut state, Update::none().with(RESOLUTION, cause.as_str()));
-        merged.is_ok() && schema.validate(&state).is_ok()
-    };
+    let takes = |cause: Resolution| schema.refusal_of(RESOLUTION, cause.as_str()).is_none();
     let causes = [Resolution::Signalled, Resolution::Woken, Resolution::TimedOut];
-    if !schema.declares(RESOLUTION) || schema.validate(&schema.defaults()).is_err() || causes.into_iter().all(takes) {
+    if !schema.declares(RESOLUTION) || causes.into_iter().all(takes) {
         return Ok(());
     }
     let message = format!(
@@ -113,6 +111,30 @@ fn check_names(draft: &GraphBuilder) -> Result<(), EngineError> {
     if let Some(node) = draft.mistakes.durable.first() {
         let message = format!("graph `{graph}` makes `{node}` durable, which is no node yet: add the node before that");
         return Err(refuse(Category::Application("undeclared_node".into()), message));
+    }
+    Ok(())
+}
+
+/// Checks that a state of a Rust type can take what stands in the place of a failure: before something fails, nobody would see
+/// that it cannot.
+fn check_degraded(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let schema = &draft.schema;
+    if !schema.is_closed() {
+        return Ok(());
+    }
+    for (name, node) in &draft.nodes {
+        let layers = draft.middleware.iter().chain(&node.middleware);
+        let updates = layers.filter_map(|layer| layer.static_degraded_update());
+        for (field, value) in updates.flat_map(Update::iter) {
+            if let Some(reason) = schema.refusal_of(field, value.clone()) {
+                let graph = &draft.name;
+                let message = format!(
+                    "graph `{graph}`: where node `{name}` fails, its failure isolation gives field `{field}` what the state \
+                     does not take: {reason}"
+                );
+                return Err(refuse(Category::StateValidationError, message));
+            }
+        }
     }
     Ok(())
 }
@@ -240,6 +262,21 @@ fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
         }));
     }
     Ok(warnings)
+}
+
+/// Warnings about nodes that wait in one of several things that run at once.
+fn waits_beside_others(draft: &GraphBuilder) -> Vec<String> {
+    let graph = &draft.name;
+    let waiting = draft.nodes.iter().filter_map(|(name, node)| Some((name, node.work.waits_beside_others()?)));
+    waiting
+        .map(|(name, waiting)| {
+            format!(
+                "suspension_beside_others: node `{name}` of graph `{graph}` runs several things at once, and {waiting}, in one of \
+                 them, waits: the first that waits ends the others, and behind the wait the graph goes on with what was done by \
+                 then; wait in a node of its own, for several answers with votes"
+            )
+        })
+        .collect()
 }
 
 /// Ambiguity is found here rather than when a record of an old version comes (pipeline-utilities §10.12.2).

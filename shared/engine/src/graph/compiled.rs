@@ -118,6 +118,15 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Words for a node that is there to wait, in the graphs and calls that it runs at once; `None` for other work.
+    pub(super) fn waits_beside_others(&self) -> Option<String> {
+        match self {
+            Self::Node(_) | Self::Subgraph { .. } => None,
+            Self::FanOut(fan_out) => fan_out.graph.waiting_node(),
+            Self::Branches(branches) => branches.waiting_node(),
+        }
+    }
+
     /// True if the node itself takes a step and shows in events; a subgraph's own nodes do instead (graph-engine §6).
     pub(crate) fn emits_events(&self) -> bool {
         match self {
@@ -326,7 +335,7 @@ impl CompiledGraph {
         self.migrations().migrate(Migrated::Pause, Vec::new(), versions).map(|_| ())
     }
 
-    /// Warnings about parts that compiled but look like a mistake: `projection_reducer_round_trip`,
+    /// Warnings about parts that compiled but look like a mistake: `projection_reducer_round_trip`, `suspension_beside_others`,
     /// `checkpoint_state_migration_missing`, `session_state_migration_missing`. Who serves the graph writes them into the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -335,6 +344,15 @@ impl CompiledGraph {
     /// The names of its nodes in the order of their declaration.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(AsRef::as_ref)
+    }
+
+    /// Words for a node that is there to wait, of it or of a graph inside of it.
+    pub(super) fn waiting_node(&self) -> Option<String> {
+        self.nodes.iter().find_map(|(name, node)| match &node.work {
+            Work::Node(work) => work.waits().then(|| format!("node `{name}` of graph `{}`", self.name())),
+            Work::Subgraph { graph, .. } => graph.waiting_node(),
+            Work::FanOut(_) | Work::Branches(_) => node.work.waits_beside_others(),
+        })
     }
 
     pub(super) fn nodes(&self) -> &IndexMap<Arc<str>, CompiledNode> {

@@ -13,7 +13,8 @@ pub enum ErrorPolicy {
     /// The first error cancels the other parts and is raised.
     #[default]
     FailFast,
-    /// All parts run; errors are recorded, not raised. A part may not suspend.
+    /// All parts run; errors are recorded in the errors field, not raised. Where none is named they are gone, also where all parts
+    /// failed. A part may not suspend.
     Collect,
 }
 
@@ -133,7 +134,9 @@ impl FanOut {
         self
     }
 
-    /// Collects the subgraph's `collect_field` of all instances, in their order, into the parent's `target_field`.
+    /// Collects the subgraph's `collect_field` of all instances, in their order, into the parent's `target_field`. Under
+    /// [`ErrorPolicy::Collect`] those of failed instances are left out, so that places are not those of the items: let the field
+    /// tell which item it is of.
     pub fn collect(mut self, collect_field: impl Into<Arc<str>>, target_field: impl Into<Arc<str>>) -> Self {
         self.collect_field = Some(collect_field.into());
         self.target_field = Some(target_field.into());
@@ -171,7 +174,7 @@ impl FanOut {
     }
 
     /// The parent's field that receives the errors of failed instances, under [`ErrorPolicy::Collect`]: a list with a reducer
-    /// that extends it.
+    /// that extends it. Its items have two texts, `fan_out_index` (the place of the item, from `"0"`) and `category`.
     pub fn errors_field(mut self, field: impl Into<Arc<str>>) -> Self {
         self.errors_field = Some(field.into());
         self
@@ -204,6 +207,9 @@ impl FanOut {
             return refuse(Category::FanOutCountModeAmbiguous, message.to_owned());
         }
         self.check_fields(node, parent)?;
+        if self.error_policy == ErrorPolicy::Collect {
+            super::check_waits_nowhere(node, self.graph.waiting_node())?;
+        }
         if let Some((field, declared)) = self.items_field.as_ref().and_then(|field| parent.get(field))
             && !is_list(declared)
         {
@@ -240,9 +246,13 @@ impl FanOut {
                     "must have a reducer that extends it: with this one errors replace those before, or none is kept";
                 return refuse(Category::ReducerConfigurationInvalid, what);
             }
+            super::check_takes_errors(node, parent, field, "fan_out_index")?;
         }
         match self.count_field.as_ref().and_then(|field| parent.get(field)) {
-            Some((field, declared)) if ![FieldType::Int, FieldType::Any].contains(&declared.field_type) => {
+            Some((field, declared))
+                if ![FieldType::Int, FieldType::Any].contains(&declared.field_type)
+                    || parent.refusal_of(field, 0).is_some() =>
+            {
                 let message = format!("node `{node}`: the count field `{field}` must be an integer");
                 Err(EngineError::new(Category::MappingReferencesUndeclaredField, message))
             }

@@ -331,6 +331,10 @@ where
         drop(state);
         Err(suspend(descriptor).await)
     }
+
+    fn waits(&self) -> bool {
+        true
+    }
 }
 
 fn read<S: GraphState, V: View<S>>(state: &State) -> Result<V, NodeError> {

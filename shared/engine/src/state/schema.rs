@@ -310,6 +310,35 @@ impl StateSchema {
         }
     }
 
+    /// Reason for which the state in which every field has its default cannot be given `value` for `field`. Where these
+    /// defaults do not fit themselves, and where what there is decides whether a value joins it, nobody knows.
+    pub(crate) fn refusal_of(&self, field: &str, value: impl Into<Value>) -> Option<String> {
+        let depends = |declared: &Field| match declared.reducer {
+            Reducer::LastWriteWins => false,
+            Reducer::Custom { .. } => true,
+            Reducer::Append
+            | Reducer::Merge
+            | Reducer::ConcatFlatten
+            | Reducer::MergeAll
+            | Reducer::BoundedAppend { .. }
+            | Reducer::DedupeAppend { .. }
+            | Reducer::MergeByKey { .. } => declared.default.is_null(),
+        };
+        let mut state = self.defaults();
+        if self.validate(&state).is_err() || self.get(field).is_some_and(|(_, declared)| depends(declared)) {
+            return None;
+        }
+        match self.merge(&mut state, Update::none().with(field, value)) {
+            Err(MergeFailure::Undeclared(reason) | MergeFailure::Reducer { reason, .. }) => Some(reason),
+            Ok(()) => self.validate(&state).err(),
+        }
+    }
+
+    /// True if fields that it does not declare are refused.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.openness == Openness::Closed
+    }
+
     /// The declared fields among `fields`; the others are dropped (suspension §6).
     pub(crate) fn only_declared(&self, fields: Map) -> Map {
         fields.into_iter().filter(|(name, _)| self.declares(name)).collect()

@@ -6,6 +6,7 @@ mod contention;
 mod hearing;
 mod invocations;
 mod middleware;
+mod mistakes;
 mod properties;
 mod recorded;
 mod stage;
