@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -10,7 +11,15 @@ use crate::{NodeError, ambient};
 
 /// Place for the suspend request of a node. Every dispatch has one.
 #[derive(Default)]
-pub(crate) struct SuspendSlot(OnceLock<Box<SuspendRequest>>);
+pub(crate) struct SuspendSlot {
+    request: OnceLock<Box<SuspendRequest>>,
+    /// True if the node asked for another one beside it.
+    asked_twice: AtomicBool,
+}
+
+/// Refusal of a node that waits for two things at once, as with `select!`: the second would be lost without a word.
+const ASKED_TWICE: &str = "the node asked for two waits at once, and an invocation sleeps for one: a wait for an event may be \
+                           answered by a person as well, and a wait for votes takes several answers";
 
 /// Request made by calling `suspend()`.
 #[derive(Clone)]
@@ -36,7 +45,8 @@ pub(crate) enum SuspendRequest {
 /// `Err(suspend(descriptor).await)`. Only outside of an invocation, where there is nothing to pause, an error comes
 /// back: `suspension_in_unsupported_context`.
 ///
-/// A task that the node itself spawned is outside of the invocation.
+/// A task that the node itself spawned is outside of the invocation. A node that asks for two waits at once, as with `select!`,
+/// ends the invocation with `suspension_in_unsupported_context`.
 pub async fn suspend(descriptor: SignalDescriptor) -> NodeError {
     put_down(descriptor, true).await
 }
@@ -60,22 +70,38 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
         return NodeError::new("suspend() was called outside of an invocation")
             .with_category(Category::SuspensionInUnsupportedContext);
     };
-    attempts.slot.put(match refused {
-        Some(reason) => {
-            SuspendRequest::Refused(Arc::new(SuspendRefusal::new(Category::SuspensionInUnsupportedContext, reason)))
-        }
+    attempts.slot.ask(match refused {
+        Some(reason) => unsupported(reason),
         None => SuspendRequest::Suspend { descriptor, node_completed, recorded },
     });
     futures::future::pending().await
 }
 
+fn unsupported(reason: &'static str) -> SuspendRequest {
+    SuspendRequest::Refused(Arc::new(SuspendRefusal::new(Category::SuspensionInUnsupportedContext, reason)))
+}
+
 impl SuspendSlot {
     pub(super) fn put(&self, request: SuspendRequest) {
-        let _ = self.0.set(Box::new(request));
+        let _ = self.request.set(Box::new(request));
+    }
+
+    /// Puts the request of a node's own code.
+    fn ask(&self, request: SuspendRequest) {
+        if self.request.set(Box::new(request)).is_err() {
+            self.asked_twice.store(true, Ordering::Relaxed);
+        }
     }
 
     fn request(&self) -> Option<SuspendRequest> {
-        self.0.get().map(|request| (**request).clone())
+        let request = self.request.get()?;
+        Some(match **request {
+            SuspendRequest::Suspend { .. } if self.asked_twice.load(Ordering::Relaxed) => unsupported(ASKED_TWICE),
+            SuspendRequest::Suspend { .. }
+            | SuspendRequest::Refused(_)
+            | SuspendRequest::Nested(_)
+            | SuspendRequest::Contained(_) => (**request).clone(),
+        })
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::stage::Stage;
 use dormouse_engine::middleware::FailureIsolation;
 use dormouse_engine::{
-    Branch, CompiledGraph, Delay, END, EngineError, ErrorPolicy, FanOut, Graph, Invocation, NodeError, Outcome,
-    ParallelBranches, Projection, Reducer, Update, Wait, state,
+    Answer, Branch, CompiledGraph, Delay, END, EngineError, ErrorPolicy, FanOut, Graph, Invocation, NodeError, Outcome,
+    ParallelBranches, Projection, Reducer, Rule, Update, Wait, state,
 };
 use dormouse_ports::Category;
 use dormouse_testkit::map;
@@ -133,4 +133,17 @@ fn a_failure_isolation_that_degrades_to_what_the_state_does_not_take_does_not_co
     let other_type = degrading(Update::none().with(Visit::seen, "yes")).unwrap_err();
     assert!(other_type.message().contains("gives field `seen`"), "{other_type}");
     assert!(degrading(Update::none().with(Visit::seen, true)).is_ok());
+}
+
+#[tokio::test]
+async fn a_node_that_asks_for_two_waits_at_once_ends_with_that() {
+    let graph = Graph::<Visit>::new("visit").entry("ask").node("ask", async |()| {
+        let wait = |id: &str| Wait::<Visit>::signal(id, Answer::new().required(Visit::seen, Rule::boolean()));
+        let (error, _) = futures::future::join(wait("person").suspend(), wait("event").suspend()).await;
+        Err(error)
+    });
+    let graph = Arc::new(graph.edge("ask", END).compile().unwrap());
+    let error = Stage::default().engine().invoke(&graph, Invocation::default()).await.unwrap_err();
+    assert_eq!((error.category(), error.node()), (&Category::SuspensionInUnsupportedContext, Some("ask")));
+    assert!(error.message().contains("two waits at once"), "{error}");
 }
