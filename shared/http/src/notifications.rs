@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BusError, Clock, Due, Escalation, Event, EventBus, Fetch, InvocationId, Invocations, Map, PausedInvocation, Sign,
+    BusError, Clock, Due, Escalation, Event, EventBus, Fetch, InvocationId, InvocationRecord, InvocationStatus,
+    Invocations, Map, PausedInvocation, Sign,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -100,11 +101,11 @@ impl NotifyingBus {
         let loaded = self.parts.invocations.load_invocation(&id).await;
         let record = loaded.map_err(|error| BusError::Unavailable(error.to_string()))?;
         let generation = detail.get("generation").and_then(Value::as_u64);
-        // Who has answered meanwhile is asked no more.
-        let Some(paused) = record.map(|record| record.paused).filter(|paused| Some(paused.generation) == generation)
-        else {
-            return Ok(());
+        // Who has answered meanwhile is asked no more; nor is anybody for what was canceled.
+        let waits = |record: &InvocationRecord| {
+            record.status == InvocationStatus::Suspended && Some(record.paused.generation) == generation
         };
+        let Some(InvocationRecord { paused, .. }) = record.filter(waits) else { return Ok(()) };
         let notice = Notice {
             id: text("id").to_owned(),
             channel: name.to_owned(),

@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Announcement, DueAction, Expected, FanIn, InvocationRecord, InvocationStatus, InvocationSummary, SignError,
-    SignalDescriptor, StoreError, Until, WakePlan,
+    Announcement, Cancellation, DueAction, Expected, FanIn, InvocationSummary, SignError, SignalDescriptor, StoreError,
+    Until, WakePlan,
 };
 use dormouse_testkit::{ManualClock, MemoryBus, ScriptedAnswer, ScriptedFetch};
 use serde_json::json;
@@ -15,13 +15,12 @@ const CHANNELS: &str = r#"{
 }"#;
 
 /// The one invocation that there is.
-struct One(PausedInvocation);
+struct One(PausedInvocation, InvocationStatus);
 
 #[async_trait]
 impl Invocations for One {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        let record =
-            InvocationRecord { status: InvocationStatus::Suspended, paused: self.0.clone(), stored: Vec::new() };
+        let record = InvocationRecord { status: self.1.clone(), paused: self.0.clone(), stored: Vec::new() };
         Ok(Some(record).filter(|record| record.paused.invocation_id == *id))
     }
 
@@ -59,6 +58,11 @@ impl Desk {
 
     /// The same, where several are asked.
     fn asking(metadata: Value, fan_in: Option<FanIn>) -> Self {
+        Self::standing(metadata, fan_in, InvocationStatus::Suspended)
+    }
+
+    /// The same of an invocation that stands so.
+    fn standing(metadata: Value, fan_in: Option<FanIn>, status: InvocationStatus) -> Self {
         let clock = Arc::new(ManualClock::default());
         let now = clock.now();
         let announce = Announcement { step: Escalation::Notify, to: Some("chat".to_owned()) };
@@ -78,7 +82,7 @@ impl Desk {
         let told = Arc::new(MemoryBus::default());
         let parts = NotifierParts {
             channels: Notifications::read(CHANNELS, false).expect("channels"),
-            invocations: Arc::new(One(paused)),
+            invocations: Arc::new(One(paused, status)),
             fetch: Arc::new(fetch.clone()),
             email: Some((Arc::new(Signs), "https://email.example".to_owned())),
             callbacks: CallbackSigner::new(CallbackSecret::new("secret")),
@@ -192,6 +196,13 @@ async fn nobody_is_asked_who_has_answered_and_a_channel_that_is_not_there_stops_
     let desk = Desk::new();
     desk.announces("chat", 2, 200).await.expect("there is nothing to tell");
     assert!(desk.fetch.requests().is_empty());
+    // The last pause stays the last one of what has ended behind it.
+    let canceled = InvocationStatus::Canceled(Cancellation { reason: None, at: desk.clock.now() });
+    for ended in [InvocationStatus::Completed { state: Map::new() }, canceled] {
+        let over = Desk::standing(json!({}), None, ended);
+        over.announces("chat", 1, 200).await.expect("there is nothing to ask");
+        assert!(over.fetch.requests().is_empty());
+    }
     let unknown = desk.announces("nobody", 1, 200).await.expect_err("no channel");
     assert!(matches!(&unknown, BusError::Rejected(reason) if reason.contains("`nobody`")), "{unknown}");
 }
