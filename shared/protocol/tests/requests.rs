@@ -73,11 +73,15 @@ fn refusals_speak_of_json_and_of_no_type_of_the_server() {
     let message = |parts: Value| refused::<AppendMessageRequest>(json!({"message": {"role": "user", "parts": parts}}));
     let whole = refused::<AppendMessageRequest>(json!({"message": "hello"}));
     let overrides = json!({"mode": "with_overrides", "override": {"llm:main:1": "hello"}});
+    let row = json!(["user", [{"type": "text", "text": "hello"}], {}]);
     for ((param, told), place, expected) in [
         (whole, "message", "expected an object with `role` and `parts`"),
         (message(json!(["hello"])), "message.parts[0]", "expected an object with a `type`"),
         (message(json!("hello")), "message.parts", "expected an array"),
+        (refused::<AppendMessageRequest>(json!({"message": row})), "message", "expected an object"),
+        (refused::<SubmitTaskRequest>(json!({"input": row})), "input", "expected an object"),
         (refused::<ReplayTaskRequest>(overrides), "override.llm:main:1", "expected an object"),
+        (refused::<ReplayTaskRequest>(json!({"mode": {}})), "mode", "expected a string"),
         (refused::<SubmitTaskRequest>(json!({"input": {"a": 1}, "metadata": []})), "metadata", "expected an object"),
     ] {
         assert_eq!((param.as_str(), told.as_str()), (place, expected));
@@ -296,6 +300,22 @@ fn a_slip_inside_a_message_is_named_with_the_word_that_is_meant() {
     let missing = text(json!({ "type": "text" }));
     let refusal = read_message("input", missing.as_object().unwrap()).expect_err("no text");
     assert_eq!(refusal.param(), Some("input.parts[0].text"));
+}
+
+#[test]
+fn the_first_messages_of_a_session_are_looked_at_as_any_other() {
+    let session =
+        |message: Value| json!({ "workspace_id": "w", "initial_messages": [{ "role": "user", "parts": [] }, message] });
+    let text = |part: Value| json!({ "role": "user", "parts": [part] });
+    for (message, place, meant) in [
+        (json!({ "role": "user", "parts": [], "metdata": {} }), "metdata", "metadata"),
+        (text(json!({ "type": "text", "text": "hi", "visiblity": "internal" })), "parts[0].visiblity", "visibility"),
+        (text(json!({ "type": "txt", "text": "hi" })), "parts[0].type", "text"),
+    ] {
+        let (param, told) = refused::<CreateSessionRequest>(session(message));
+        assert_eq!(param, format!("initial_messages[1].{place}"), "{told}");
+        assert!(told.contains(&format!("did you mean `{meant}`?")), "{told}");
+    }
 }
 
 #[test]

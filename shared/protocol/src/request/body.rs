@@ -74,9 +74,15 @@ impl Body {
     /// `invalid_request` with the path of the first field that is not known, wrong or missing as its `param`.
     pub fn decode<T: OperationBody + DeserializeOwned>(self) -> Result<T, ProtocolError> {
         known::<T>("", &self.0)?;
-        for (place, message) in messages(&self.0) {
-            known::<MessageInput>(&place, message)?;
-            known_parts(&place, message)?;
+        for (place, value) in messages(&self.0) {
+            // What reads a message would also take the values of its fields in a row, with none of their names looked at.
+            if value.is_array() {
+                return Err(ProtocolError::invalid(place, "expected an object"));
+            }
+            if let Some(message) = value.as_object().filter(|fields| is_message(fields)) {
+                known::<MessageInput>(&place, message)?;
+                known_parts(&place, message)?;
+            }
         }
         let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(|error| refuse("", error))?;
         request.check()?;
@@ -203,13 +209,16 @@ pub fn one_of(words: &[&str], found: &str) -> String {
     format!("expected one of `{}`{}", words.join("`, `"), guess.unwrap_or_default())
 }
 
-/// What stands in `body` as a message, with its place.
-fn messages(body: &Map) -> impl Iterator<Item = (String, &Map)> {
+/// What stands in `body` where a message may, with its place.
+fn messages(body: &Map) -> impl Iterator<Item = (String, &Value)> {
     let one = ["input", "message"].into_iter().filter_map(|name| Some((name.to_owned(), body.get(name)?)));
-    let many = body.get("messages").and_then(Value::as_array).into_iter().flatten().enumerate();
-    let all = one.chain(many.map(|(at, message)| (format!("messages[{at}]"), message)));
-    let fields = all.filter_map(|(place, value)| Some((place, value.as_object()?)));
-    fields.filter(|(_, fields)| fields.contains_key("role") && fields.contains_key("parts"))
+    let many = body.get("initial_messages").and_then(Value::as_array).into_iter().flatten().enumerate();
+    one.chain(many.map(|(at, message)| (format!("initial_messages[{at}]"), message)))
+}
+
+/// True if `fields` are those of a message, and not a payload.
+fn is_message(fields: &Map) -> bool {
+    fields.contains_key("role") && fields.contains_key("parts")
 }
 
 /// The names of the fields of a `T`; `None` where it takes any.
@@ -281,12 +290,12 @@ fn refuse(place: &str, error: serde_path_to_error::Error<serde_json::Error>) -> 
 fn in_words_of_json(expected: &str) -> &str {
     match expected {
         // So what reads words calls them: a map could hold one with a value.
-        "string or map" => "a string",
+        "string or map" | "map with a single key" | "variant identifier" => "a string",
         "a sequence" => "an array",
         "struct MessageInput" => "an object with `role` and `parts`",
         "internally tagged enum Part" => "an object with a `type`",
         "a map" => "an object",
-        named if named.starts_with("struct ") => "an object",
+        named if named.starts_with("struct ") || named.starts_with("internally tagged enum ") => "an object",
         other => other,
     }
 }
