@@ -270,7 +270,9 @@ impl Socket {
         };
         let (path, body) = match kind {
             "input" | "tool_confirmation" | "interrupt" => {
-                (format!("/v1/tasks/{}/messages", task()?), json!({ "kind": kind, "message": frame.get("message") }))
+                let mut body = but(&["task_id"]);
+                body["kind"] = kind.into();
+                (format!("/v1/tasks/{}/messages", task()?), body)
             }
             "approval" => {
                 let request = named::<PermissionRequestId>(frame, "request_id", None)?;

@@ -3,6 +3,7 @@
 use dormouse_api::StreamLimits;
 use dormouse_http::{Frames, LARGEST_FRAME, Socket, SocketReply};
 use dormouse_protocol::id::EventId;
+use dormouse_protocol::request::Body;
 use dormouse_protocol::{EventKind, Operation, PROTOCOL_VERSION};
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -93,6 +94,18 @@ async fn commands_are_requests_of_who_opened_the_socket() {
         assert_eq!((call.operation, call.actor.name.as_str()), (operation, "ada"));
         let key = call.idempotency_key.as_ref().map(|key| key.as_str().to_owned());
         assert_eq!(key, frame["idempotency_key"].as_str().map(str::to_owned));
+    }
+    // What is beside the message reaches the operation, which refuses what it does not know; what is missing is missing.
+    for (frame, body) in [
+        (
+            json!({"type": "input", "message": message, "metadata": {"pause": 3}}),
+            json!({"kind": "input", "message": message, "metadata": {"pause": 3}}),
+        ),
+        (json!({"type": "interrupt", "task_id": "task_2"}), json!({"kind": "interrupt"})),
+    ] {
+        said(&mut socket, &frame.to_string()).await;
+        let call = world.desk.calls.lock().unwrap().pop().expect("a call");
+        assert_eq!(call.body, Body::from(body.as_object().expect("an object").clone()), "{frame}");
     }
     assert_eq!(said(&mut socket, r#"{"type": "ping", "id": 1}"#).await, json!({"type": "pong", "id": 1}));
 }
