@@ -28,6 +28,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     let mut warnings = check_projections(&draft)?;
     check_migrations(&draft)?;
     warnings.extend(waits_beside_others(&draft));
+    warnings.extend(overwritten_session(&draft));
     warnings.extend(pauses_left_behind(&draft));
     warnings.extend(sessions_left_behind(&draft));
     let nodes = assemble(draft.nodes, &edges, &draft.middleware);
@@ -277,6 +278,17 @@ fn waits_beside_others(draft: &GraphBuilder) -> Vec<String> {
             )
         })
         .collect()
+}
+
+/// The warning about a session that turns save while another one sleeps, whose state then takes the place of theirs.
+fn overwritten_session(draft: &GraphBuilder) -> Option<String> {
+    draft.policies.sessions.as_ref().filter(|sessions| sessions.overwrites_unasked())?;
+    let graph = &draft.name;
+    let waiting = draft.nodes.iter().find_map(|(name, node)| node.work.waiting_node(name, graph))?;
+    Some(format!(
+        "session_overwritten: {waiting} waits, and what other turns save in the session of graph `{graph}` meanwhile is overwritten \
+         when it goes on: say `concurrency(SessionConcurrency::Rebase)` to keep both, or `LastWriteWins` if that is meant"
+    ))
 }
 
 /// Ambiguity is found here rather than when a record of an old version comes (pipeline-utilities §10.12.2).

@@ -118,6 +118,15 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Words for a node that is there to wait: it, as the node `name` of `graph`, or one inside of it.
+    pub(super) fn waiting_node(&self, name: &str, graph: &str) -> Option<String> {
+        match self {
+            Self::Node(node) => node.waits().then(|| format!("node `{name}` of graph `{graph}`")),
+            Self::Subgraph { graph, .. } => graph.waiting_node(),
+            Self::FanOut(_) | Self::Branches(_) => self.waits_beside_others(),
+        }
+    }
+
     /// Words for a node that is there to wait, in the graphs and calls that it runs at once; `None` for other work.
     pub(super) fn waits_beside_others(&self) -> Option<String> {
         match self {
@@ -336,7 +345,8 @@ impl CompiledGraph {
     }
 
     /// Warnings about parts that compiled but look like a mistake: `projection_reducer_round_trip`, `suspension_beside_others`,
-    /// `checkpoint_state_migration_missing`, `session_state_migration_missing`. Who serves the graph writes them into the log.
+    /// `session_overwritten`, `checkpoint_state_migration_missing`, `session_state_migration_missing`. Who serves the graph writes
+    /// them into the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -348,11 +358,7 @@ impl CompiledGraph {
 
     /// Words for a node that is there to wait, of it or of a graph inside of it.
     pub(super) fn waiting_node(&self) -> Option<String> {
-        self.nodes.iter().find_map(|(name, node)| match &node.work {
-            Work::Node(work) => work.waits().then(|| format!("node `{name}` of graph `{}`", self.name())),
-            Work::Subgraph { graph, .. } => graph.waiting_node(),
-            Work::FanOut(_) | Work::Branches(_) => node.work.waits_beside_others(),
-        })
+        self.nodes.iter().find_map(|(name, node)| node.work.waiting_node(name, self.name()))
     }
 
     pub(super) fn nodes(&self) -> &IndexMap<Arc<str>, CompiledNode> {

@@ -27,6 +27,7 @@ pub struct SessionPolicy {
     pub(crate) projection: Option<Vec<Arc<str>>>,
     pub(crate) without_auto_save: bool,
     pub(crate) concurrency: SessionConcurrency,
+    is_concurrency_chosen: bool,
     by_entry: Vec<Arc<str>>,
     migrations: Migrations,
 }
@@ -37,6 +38,7 @@ impl fmt::Debug for SessionPolicy {
             .field("projection", &self.projection)
             .field("auto_save", &!self.without_auto_save)
             .field("concurrency", &self.concurrency)
+            .field("is_concurrency_chosen", &self.is_concurrency_chosen)
             .field("by_entry", &self.by_entry)
             .field("migrations", &self.migrations)
             .finish()
@@ -70,6 +72,7 @@ impl SessionPolicy {
     #[must_use]
     pub fn concurrency(mut self, concurrency: SessionConcurrency) -> Self {
         self.concurrency = concurrency;
+        self.is_concurrency_chosen = true;
         self
     }
 
@@ -85,6 +88,11 @@ impl SessionPolicy {
     /// ([`Optimistic`](SessionConcurrency::Optimistic)). An invocation that slept meanwhile is over then.
     pub fn is_optimistic(&self) -> bool {
         self.concurrency == SessionConcurrency::Optimistic
+    }
+
+    /// True if the last write wins, and nobody said that it shall.
+    pub(super) fn overwrites_unasked(&self) -> bool {
+        self.concurrency == SessionConcurrency::LastWriteWins && !self.is_concurrency_chosen
     }
 
     /// True if the field `name` is carried over by its entries.
@@ -112,25 +120,26 @@ impl SessionPolicy {
         self.projection.iter().flatten()
     }
 
-    fn is_kept(&self, name: &str) -> bool {
+    /// True if a session keeps the field `name`.
+    pub fn keeps(&self, name: &str) -> bool {
         self.projection.as_ref().is_none_or(|kept| kept.iter().any(|field| **field == *name))
     }
 
     /// What the record holds of `state`.
     pub(crate) fn project(&self, mut state: Map) -> Map {
-        state.retain(|name, _| self.is_kept(name));
+        state.retain(|name, _| self.keeps(name));
         state
     }
 
     /// The same of a copy of it.
     pub(crate) fn kept_of(&self, state: &Map) -> Map {
-        let kept = state.iter().filter(|(name, _)| self.is_kept(name));
+        let kept = state.iter().filter(|(name, _)| self.keeps(name));
         kept.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// The same of the state of a run, whose fields it shares.
     pub(crate) fn shared_of(&self, state: &State) -> SharedMap {
-        state.to_shared(|name| self.is_kept(name))
+        state.to_shared(|name| self.keeps(name))
     }
 
     /// True if sessions of version `from` go on in version `to`.

@@ -8,7 +8,7 @@ use crate::stage::Stage;
 use dormouse_engine::middleware::FailureIsolation;
 use dormouse_engine::{
     Answer, Branch, CompiledGraph, Delay, END, EngineError, ErrorPolicy, FanOut, Graph, Invocation, NodeError, Outcome,
-    ParallelBranches, Projection, Reducer, Rule, Update, Wait, state,
+    ParallelBranches, Projection, Reducer, Rule, SessionConcurrency, SessionPolicy, Update, Wait, state,
 };
 use dormouse_ports::Category;
 use dormouse_testkit::map;
@@ -146,4 +146,20 @@ async fn a_node_that_asks_for_two_waits_at_once_ends_with_that() {
     let error = Stage::default().engine().invoke(&graph, Invocation::default()).await.unwrap_err();
     assert_eq!((error.category(), error.node()), (&Category::SuspensionInUnsupportedContext, Some("ask")));
     assert!(error.message().contains("two waits at once"), "{error}");
+}
+
+#[test]
+fn a_session_that_a_sleeper_would_overwrite_is_told_unless_that_was_chosen() {
+    let keeping = |sessions: SessionPolicy| {
+        let graph = Graph::<Visit>::new("visit").sessions(sessions).entry("ask");
+        let graph = graph.wait("ask", |_| Ok(Wait::sleep("s", Delay::days(1))));
+        graph.edge("ask", END).compile().unwrap()
+    };
+    let told = keeping(SessionPolicy::keeping(Visit::seen));
+    let [warning] = told.warnings() else { panic!("{:?}", told.warnings()) };
+    assert!(warning.starts_with("session_overwritten: node `ask` of graph `visit` waits"), "{warning}");
+    for chosen in [SessionConcurrency::LastWriteWins, SessionConcurrency::Optimistic, SessionConcurrency::Rebase] {
+        let quiet = keeping(SessionPolicy::keeping(Visit::seen).concurrency(chosen));
+        assert!(quiet.warnings().is_empty(), "{:?}", quiet.warnings());
+    }
 }
