@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError, MakeTwin, Twin};
+use dormouse_harness::chat::unfit;
 use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
 use dormouse_ports::tool::{CallbackAddresses, CrateTools, ToolSource};
 use dormouse_ports::{Clock, EventBus, Images};
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
+use crate::conversation::converses;
 use crate::recorded_outside::{recording, replaying};
 use crate::{LiveText, PersonaSpec, Personas, ToolInfo, WorkspaceFiles, WorkspaceTemplates};
 
@@ -151,6 +153,11 @@ impl Agent {
         let graph = Arc::new((self.make)(outside)?);
         for warning in graph.warnings() {
             tracing::warn!(graph = graph.name(), "{warning}");
+        }
+        if converses(&graph)
+            && let Some(reason) = unfit(&graph)
+        {
+            tracing::warn!(graph = graph.name(), "what its turns say is not told as a conversation: {reason}");
         }
         let persona = match &self.description {
             Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),

@@ -218,3 +218,25 @@ async fn bad_input_is_refused_before_anything_is_loaded() {
         assert_eq!(error_category, expected);
     }
 }
+
+#[tokio::test]
+async fn a_graph_whose_messages_are_not_appended_or_not_kept_is_no_chat() {
+    let list = || Field::new(FieldType::List(Box::new(FieldType::Any)), json!([]));
+    let talk = |messages: Field, kept: &'static str| {
+        let schema = StateSchema::new().field("messages", messages).field("memory", list());
+        let graph = GraphBuilder::new("talk", schema).sessions(SessionPolicy::projected([kept]));
+        let graph = graph.entry("answer").function("answer", |_| async { Ok(says("Yes.")) });
+        Arc::new(graph.edge("answer", END).compile().unwrap())
+    };
+    let stage = Stage::default();
+    for (graph, said) in [
+        (talk(list().reduced_by(Reducer::BoundedAppend { max_len: 20 }), "messages"), "the reducer bounded_append"),
+        (talk(list(), "messages"), "the reducer last_write_wins"),
+        (talk(list().reduced_by(Reducer::Append), "memory"), "its sessions do not keep it"),
+    ] {
+        let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [graph]);
+        let refused = ChatHarness::new(harness, "talk").unwrap_err();
+        assert_eq!(refused.category(), &Category::StateValidationError);
+        assert!(refused.message().contains(said), "{refused}");
+    }
+}

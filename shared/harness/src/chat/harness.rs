@@ -5,7 +5,7 @@ use dormouse_engine::EngineError;
 use dormouse_ports::{Category, InvocationId, Map, SessionId};
 use serde_json::Value;
 
-use super::history::{MESSAGES, carried_length, carry, is_chat};
+use super::history::{MESSAGES, carried_length, carry, unfit};
 use super::listener::{Listener, ListenerHandle};
 use super::message::ChatMessage;
 use super::outcome::ChatTurnOutcome;
@@ -42,15 +42,15 @@ impl ChatHarness {
     ///
     /// # Errors
     /// `graph_unknown`; `harness_path_classification_ambiguous` when the harness is stateless;
-    /// `state_validation_error` when the graph has no `messages` field or persists no sessions.
+    /// `state_validation_error` when the graph has no `messages` field that its sessions keep and its turns append to.
     pub fn new(harness: Harness, graph: &str) -> Result<Self, EngineError> {
         let compiled = harness.graphs().get(graph)?;
         if harness.config().mode == Mode::Stateless {
             let message = "a chat needs sessions; construct the harness in sessioned mode";
             return Err(EngineError::new(Category::HarnessPathClassificationAmbiguous, message));
         }
-        if !is_chat(compiled) {
-            let message = format!("graph `{graph}` is no chat: it needs a field `{MESSAGES}` and a session policy");
+        if let Some(reason) = unfit(compiled) {
+            let message = format!("graph `{graph}` is no chat: {reason}");
             return Err(EngineError::new(Category::StateValidationError, message));
         }
         Ok(Self { harness, graph: graph.to_owned() })

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dormouse_engine::{Carry, CompiledGraph, State};
+use dormouse_engine::{Carry, CompiledGraph, Reducer, State};
 use dormouse_ports::Map;
 use serde_json::Value;
 
@@ -12,8 +12,30 @@ pub const MESSAGES: &str = "messages";
 /// Key under which a chat turn carries along how long its history was when it began, the user's message included.
 pub const HISTORY_LENGTH: &str = "history_length";
 
+/// Reason for which a turn of `graph` cannot be told as part of a conversation, if there is one: what a turn said is what stands
+/// behind the messages before it (§4, §7).
+pub fn unfit(graph: &CompiledGraph) -> Option<String> {
+    let messages = graph.schema().fields().find(|(name, _)| ***name == *MESSAGES);
+    let (Some(policy), Some((_, messages))) = (graph.sessions(), messages) else {
+        return Some(format!("it needs a field `{MESSAGES}` and a session policy"));
+    };
+    if !policy.keeps(MESSAGES) {
+        return Some(format!(
+            "it has a field `{MESSAGES}`, and its sessions do not keep it, so that each message would begin anew: name the field \
+             in the session policy"
+        ));
+    }
+    (!matches!(messages.reducer, Reducer::Append)).then(|| {
+        format!(
+            "its field `{MESSAGES}` has the reducer {}, and what a turn says is known by its place behind the earlier messages: \
+             give it the reducer append, and show a model the newest of them",
+            messages.reducer.name()
+        )
+    })
+}
+
 /// True if turns of `graph` can be a conversation.
-pub(super) fn is_chat(graph: &CompiledGraph) -> bool {
+fn is_chat(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
 }
 
