@@ -15,9 +15,9 @@ pub enum SessionConcurrency {
     LastWriteWins,
     /// No other turn wrote meanwhile; else `session_write_conflict` (§8.2).
     Optimistic,
-    /// As `Optimistic`, but a turn that lost is carried over onto the newer record: the items that it put into a list are
-    /// put there, as the reducer of the field does, its other changed fields are changed there, the fields that it left alone
-    /// stay as they are there.
+    /// As `Optimistic`, but a turn that lost is carried over onto the newer record: the items that it put into a list, and the
+    /// entries that it merged into a mapping, are put there, as the reducer of the field does, its other changed fields are
+    /// changed there, the fields that it left alone stay as they are there.
     Rebase,
 }
 

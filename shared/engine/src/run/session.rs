@@ -335,8 +335,8 @@ fn misfit(schema: &StateSchema, loaded: &Map) -> Option<EngineError> {
     })
 }
 
-/// Carries `mine`, which started from `base`, over onto `theirs`: appended items are appended, changed fields win,
-/// fields left alone give way. Those that are `by_entry` are carried over by what changed in them.
+/// Carries `mine`, which started from `base`, over onto `theirs`: appended items are appended, merged entries are merged, changed
+/// fields win, fields left alone give way. Those that are `by_entry` are carried over by what changed in them.
 fn rebase(schema: &StateSchema, by_entry: impl Fn(&str) -> bool, [base, mine, theirs]: [&Map; 3]) -> Map {
     let mut result = theirs.clone();
     for (name, value) in mine {
@@ -350,6 +350,7 @@ fn rebase(schema: &StateSchema, by_entry: impl Fn(&str) -> bool, [base, mine, th
         match result.get_mut(name) {
             Some(_) if base.get(name) == Some(value) => {}
             Some(theirs) if by_entry(name) => carry(base.get(name), value, theirs),
+            Some(theirs) if reducer.is_some_and(Reducer::merges_entries) => put_entries(base.get(name), value, theirs),
             Some(_) | None => {
                 result.insert(name.clone(), value.clone());
             }
@@ -373,6 +374,21 @@ fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
         let mut entry = theirs.shift_remove(name).unwrap_or_default();
         carry(base.get(name), value, &mut entry);
         theirs.insert(name.clone(), entry);
+    }
+}
+
+/// Puts the entries that changed from `base` to `mine` into `theirs`, each as a whole, as the reducers of mappings do.
+fn put_entries(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
+    let nothing = Map::new();
+    let (Value::Object(mine), Value::Object(theirs)) = (mine, &mut *theirs) else {
+        return theirs.clone_from(mine);
+    };
+    let base = base.and_then(Value::as_object).unwrap_or(&nothing);
+    for name in base.keys().filter(|name| !mine.contains_key(*name)) {
+        theirs.shift_remove(name);
+    }
+    for (name, value) in mine.iter().filter(|(name, value)| base.get(*name) != Some(value)) {
+        theirs.insert(name.clone(), value.clone());
     }
 }
 
@@ -563,6 +579,20 @@ mod tests {
             let schema = StateSchema::new().field("list", list);
             let [base, mine, theirs, both] =
                 [base, mine, theirs, both].map(|list| Map::from_iter([("list".to_owned(), list)]));
+            assert_eq!(rebase(&schema, |_| false, [&base, &mine, &theirs]), both, "{reducer:?}");
+        }
+    }
+
+    #[test]
+    fn what_two_turns_merged_into_a_mapping_is_kept_of_both() {
+        let of = |notes: Value| Map::from_iter([("notes".to_owned(), notes)]);
+        let base = of(json!({ "a": 1, "b": { "x": 1 }, "c": 1, "gone": 1 }));
+        let mine = of(json!({ "a": 2, "b": { "y": 1 }, "c": 1, "mine": 1 }));
+        let theirs = of(json!({ "a": 3, "b": { "z": 1 }, "c": 4, "gone": 1, "theirs": 1 }));
+        let both = of(json!({ "a": 2, "b": { "y": 1 }, "c": 4, "theirs": 1, "mine": 1 }));
+        for reducer in [Reducer::Merge, Reducer::MergeAll] {
+            let notes = Field::new(FieldType::Any, json!({})).reduced_by(reducer.clone());
+            let schema = StateSchema::new().field("notes", notes);
             assert_eq!(rebase(&schema, |_| false, [&base, &mine, &theirs]), both, "{reducer:?}");
         }
     }

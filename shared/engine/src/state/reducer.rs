@@ -119,6 +119,11 @@ impl Reducer {
         }
     }
 
+    /// True if an update is of entries, each of which takes the place of one that is there or joins them.
+    pub(crate) fn merges_entries(&self) -> bool {
+        matches!(self, Self::Merge | Self::MergeAll)
+    }
+
     /// Reason for which the parameters make no sense, if they do not (`reducer_configuration_invalid`).
     pub(crate) fn misconfiguration(&self) -> Option<String> {
         match self {
