@@ -23,6 +23,7 @@ mod lineage;
 mod pause;
 mod persist;
 mod progress;
+mod rebase;
 mod record;
 mod restore;
 mod saving;
