@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::context;
 use super::digest::of_value;
 use super::images;
-use super::lost::is_mendable_elsewhere;
+use super::lost::{cut_short, is_mendable_elsewhere};
 use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
@@ -111,6 +111,7 @@ async fn begin(
                 attempts,
                 away,
                 mending,
+                cut_short: cut_short(run, since),
                 jobs,
             }));
         }
@@ -204,6 +205,7 @@ async fn look(
                 attempts: thinking.attempts + 1,
                 away: thinking.away,
                 mending: thinking.mending,
+                cut_short: thinking.cut_short,
                 seconds: 1,
                 message: error.message,
                 jobs: thinking.jobs + 1,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dormouse_engine::{NodeError, Update};
 use dormouse_ports::Category;
 use dormouse_ports::model::{CompletionRequest, FinishReason, ModelError, ModelErrorCategory, Response, Usage};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::digest::of_value;
@@ -152,6 +153,14 @@ fn mending_of(run: &AgentRun) -> u32 {
     rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.mending)).unwrap_or_default()
 }
 
+/// How many of the rests behind these had not come to their end at `now`: somebody answered, or said something to the run, and had
+/// it try at once. They take nothing from the week in which that may be mended.
+pub(crate) fn cut_short(run: &AgentRun, now: Timestamp) -> u32 {
+    let is_cut = |rest: &ModelRest| rest.until.is_some_and(|until| now < until);
+    let rested = run.rest.as_ref().map(|rest| rest.cut_short + u32::from(is_cut(rest)));
+    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.cut_short)).unwrap_or_default()
+}
+
 /// True if the attempt that ended with `error`, and with so many `jobs` of this step, may have been paid: a job was begun for it,
 /// an answer was, or what came cannot be used.
 fn may_be_paid(run: &AgentRun, error: &ModelError, jobs: u32) -> bool {
@@ -213,9 +222,10 @@ pub(crate) fn may_rest(run: &AgentRun) -> bool {
 }
 
 /// A moment of rest before the model is asked something else behind `error` and so many jobs.
-pub(crate) fn again(run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
-    let (away, mending, message) = (away_of(run), mending_of(run), error.message.clone());
-    ModelRest { attempts: attempts_of(run) + 1, away, mending, seconds: 1, message, jobs, ..ModelRest::default() }
+pub(crate) fn again(parts: &AgentParts, run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
+    let (attempts, away, mending) = (attempts_of(run) + 1, away_of(run), mending_of(run));
+    let (cut_short, message) = (cut_short(run, parts.clock.now()), error.message.clone());
+    ModelRest { attempts, away, mending, cut_short, seconds: 1, message, jobs, ..ModelRest::default() }
 }
 
 /// True where `error`, of an answer that is paid, may pass, and the run does not rest for it any more.
@@ -231,17 +241,22 @@ pub(crate) async fn rest(
     error: &ModelError,
     rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
+    let now = parts.clock.now();
     let (attempts, away, mending) = (attempts_of(run), away_of(run), mending_of(run));
+    let cut_short = cut_short(run, now);
+    let waited = mending.saturating_sub(cut_short);
     let asked = error.retry_after.unwrap_or_default();
     let waits = waits_for_mending(parts, run, error) && asked <= LONGEST_REST;
-    if let Some(seconds) = next_mending_rest(mending).filter(|_| waits) {
+    if let Some(seconds) = next_mending_rest(waited).filter(|_| waits) {
         let seconds = apart(run, seconds)?.max(whole_seconds(asked));
         tracing::error!(
             %error, mending, seconds,
             "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
         );
-        let (mending, message) = (mending + counted(mending, &MENDING_RESTS, seconds), error.message.clone());
-        let rest = ModelRest { attempts, away, mending, needs_mending: true, seconds, message, ..rest };
+        let (mending, message) = (mending + counted(waited, &MENDING_RESTS, seconds), error.message.clone());
+        let until = Some(now + Duration::from_secs(seconds.into()));
+        let rest =
+            ModelRest { attempts, away, mending, needs_mending: true, until, cut_short, seconds, message, ..rest };
         return Ok(resting(run, rest));
     }
     let is_paid = may_be_paid(run, error, rest.jobs);
@@ -266,7 +281,7 @@ pub(crate) async fn rest(
         false => (attempts, away + counted(attempts + away, &RESTS, seconds)),
     };
     let message = error.message.clone();
-    Ok(resting(run, ModelRest { attempts, away, mending, seconds, message, ..rest }))
+    Ok(resting(run, ModelRest { attempts, away, mending, cut_short, seconds, message, ..rest }))
 }
 
 /// The category with which `run` ends behind `error`. Where it has slept or worked before, that its model is not to be had is a

@@ -236,7 +236,7 @@ async fn without_answer(
         match compact::shorten(parts, &run, &shortening).await? {
             Some(Compacted::Yes { update, usage, context }) => {
                 // The next job is another one.
-                let rest = parts.model.background.as_ref().map(|_| again(&run, &error, jobs));
+                let rest = parts.model.background.as_ref().map(|_| again(parts, &run, &error, jobs));
                 let context = gates::told_also(run.hook_context, context);
                 let told = AgentRun::hook_context.set(context).set(AgentRun::usage, usage).set(AgentRun::rest, rest);
                 return Ok(update.then(told).then(awake()));

@@ -503,6 +503,12 @@ pub struct ModelRest {
     /// Whether the last one is such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_mending: bool,
+    /// Instant at which the rest behind such a one ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// How many of these rests ended before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut_short: u32,
     /// Seconds to rest.
     pub seconds: u32,
     /// The last error.
@@ -539,6 +545,9 @@ pub struct Thinking {
     /// Those that failed until somebody mended what the provider refused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mending: u32,
+    /// How many of the rests behind these were cut short.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut_short: u32,
     /// Jobs of this step that ended without an answer before it.
     pub jobs: u32,
 }

@@ -495,6 +495,26 @@ fn a_run_whose_model_refuses_to_be_asked_for_a_week_fails_as_its_provider_says()
     assert_eq!(bed.status(&run).failed().category, "provider_authentication");
 }
 
+/// Whatever a user says to it has it try at once.
+#[test]
+fn attempts_that_somebody_has_a_run_make_take_nothing_from_the_week_of_a_refusal() {
+    let model = ScriptedModel::new(|request| match results(request).is_empty() {
+        true => Ok(calls(&[("c1", "look", json!({ "to": "ada" }))])),
+        false => Err(refusal(ModelErrorCategory::Authentication)),
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look"));
+    for said in 0..200 {
+        assert!(bed.status(&run).is_asleep(), "behind {said} words");
+        bed.answer(&run, json!({})).unwrap();
+    }
+    assert_eq!(model.calls(), 202);
+    bed.pass_days(7);
+    assert!(bed.status(&run).is_asleep());
+    bed.pass_days(1);
+    assert_eq!(bed.status(&run).failed().category, "provider_authentication");
+}
+
 #[test]
 fn large_output_is_cut_for_the_model_and_kept_whole() {
     let large = "x".repeat(2_000_000);
