@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::{
-    Answer, Branch, CompiledGraph, Delay, END, EngineError, Graph, Migrate, NodeError, ParallelBranches, Projection,
-    Rule, SessionConcurrency, SessionPolicy, Wait, invocation_id,
+    Answer, Branch, CompiledGraph, Delay, END, EngineError, FieldKey, Graph, GraphState, Migrate, NodeError,
+    ParallelBranches, Projection, Rule, SessionConcurrency, SessionPolicy, Wait, invocation_id,
 };
 
 crate::state! {
@@ -254,4 +254,58 @@ fn an_answer_to_a_pause_of_an_earlier_version_is_in_its_session_also_where_that_
     let third = bed.start_in("s", "memo", json!({}));
     let Status::Asleep { state, .. } = bed.status(&third) else { panic!("it does not sleep") };
     assert_eq!(state["note"], "milk");
+}
+
+crate::state! {
+    #[derive(Clone, Debug, Default)]
+    struct Parcel {
+        weight: String,
+        sent: bool,
+    }
+}
+crate::state! {
+    #[derive(Clone, Debug, Default)]
+    struct Weighed {
+        weight: u32,
+        sent: bool,
+    }
+}
+crate::state! {
+    #[derive(Clone, Debug, Default)]
+    struct Renamed {
+        grams: String,
+        sent: bool,
+    }
+}
+
+fn parcels<S: GraphState>(sent: FieldKey<S, bool>) -> Agents {
+    Agents::new().graph(move |_| {
+        Graph::<S>::new("parcel")
+            .version("1")
+            .entry("send")
+            .wait("send", move |_| {
+                Ok(Wait::signal(invocation_id()?.as_str(), Answer::new().required(sent, Rule::boolean())))
+            })
+            .edge("send", END)
+            .compile()
+    })
+}
+
+#[test]
+fn a_state_that_changed_without_its_version_is_told_as_that_and_nothing_is_lost() {
+    let mut bed = TestBed::new(&parcels(Parcel::sent));
+    let parcel = bed.start("parcel", json!({ "weight": "heavy" }));
+    for (agents, said) in
+        [(parcels(Weighed::sent), "field `weight`"), (parcels(Renamed::sent), "field `weight` is not declared")]
+    {
+        bed.deploy(&agents);
+        let refused = bed.answer(&parcel, json!({ "sent": true })).unwrap_err();
+        assert_eq!(refused.category, "suspension_record_invalid", "{refused}");
+        assert!(refused.message.contains(said), "{refused}");
+        assert!(refused.message.contains("register a migration from `1`"), "{refused}");
+        assert!(bed.status(&parcel).is_asleep());
+    }
+    bed.deploy(&parcels(Parcel::sent));
+    bed.answer(&parcel, json!({ "sent": true })).unwrap();
+    assert_eq!(bed.status(&parcel).completed()["sent"], true);
 }

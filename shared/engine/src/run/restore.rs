@@ -20,6 +20,7 @@ pub(super) fn resumed(
     admit(graph, paused)?;
     let alone = restored(graph, paused)?;
     if paused.under_way {
+        check_state(graph, &alone)?;
         return Ok((alone.clone(), vec![State::from(alone.state.into_map())]));
     }
     let resolution = Resolution::of(&payload);
@@ -38,10 +39,10 @@ pub(super) fn resumed(
     let innermost = innermost(graph, &paused)?;
     state.extend(innermost.schema().only_declared(payload));
     let state = innermost.schema().owned(State::from(state));
-    innermost
-        .schema()
-        .validate(&state)
-        .map_err(|reason| EngineError::new(Category::SuspensionResumePayloadInvalid, reason))?;
+    if let Err(reason) = innermost.schema().validate(&state) {
+        check_state(graph, &paused)?;
+        return Err(EngineError::new(Category::SuspensionResumePayloadInvalid, reason));
+    }
     let states = paused.parent_states.iter().cloned().map(State::from).chain([state]).collect();
     Ok((paused, states))
 }
@@ -85,6 +86,29 @@ pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Resu
     }
 }
 
+/// Checks that the innermost state of `paused`, which is in the present schema version, fits a graph over a Rust type: of that the
+/// digest knows the names of the fields, and not what they hold.
+pub(super) fn check_state(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<(), EngineError> {
+    let innermost = innermost(graph, paused)?;
+    if !innermost.schema().is_closed() || !paused.has_begun() {
+        return Ok(());
+    }
+    let stored = State::from(paused.state.clone().into_map());
+    let fits = innermost.schema().validate(&stored);
+    fits.map_err(|reason| unchanged_version(graph, &format!("state of graph `{}`: {reason}", innermost.name())))
+}
+
+/// The error of a pause whose state does not fit, although it is of the schema version of `graph`.
+fn unchanged_version(graph: &CompiledGraph, reason: &str) -> EngineError {
+    let version = graph.schema().version();
+    let message = format!(
+        "{reason}; the state has changed since, and the version `{version}` of graph `{}` has not: give it another one, and register \
+         a migration from `{version}`",
+        graph.name()
+    );
+    EngineError::new(Category::SuspensionRecordInvalid, message)
+}
+
 /// `paused` with its states brought to the declared schema version by the migrations of checkpoints. Where the graph
 /// has another shape, fields that its states do not have yet have their defaults.
 fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
@@ -99,7 +123,11 @@ fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedIn
     let stored = paused.parent_states.into_iter().chain([paused.state.into_map()]).collect();
     let stored = graph.migrations().migrate(Migrated::Pause, stored, (&paused.schema_version, declared))?;
     let graphs = graphs(graph, &paused.namespace).map_err(invalid)?;
-    let mut states: Vec<Map> = states(&graphs, stored).map_err(invalid)?.iter().map(State::to_map).collect();
+    let states = states(&graphs, stored).map_err(|reason| match paused.schema_version == declared {
+        true => unchanged_version(graph, &reason),
+        false => invalid(reason),
+    })?;
+    let mut states: Vec<Map> = states.iter().map(State::to_map).collect();
     paused.state = states.pop().unwrap_or_default().into();
     paused.parent_states = states;
     paused.schema_version = declared.to_owned();

@@ -331,7 +331,10 @@ fn misfit(schema: &StateSchema, loaded: &Map) -> Option<EngineError> {
         |name: &str, value: &Value| schema.get(name).is_some_and(|(_, field)| !field.field_type.admits(value));
     let fits_empty = schema.validate(&schema.defaults()).is_ok();
     (fits_empty || loaded.iter().any(|(name, value)| is_refused(name, value))).then(|| {
-        let message = format!("what the session holds does not fit the state of the graph: {reason}");
+        let message = format!(
+            "what the session holds does not fit the state of the graph: {reason}; where that has changed, give the graph another \
+             version, and its sessions a migration from the one before"
+        );
         EngineError::new(Category::StateValidationError, message).with_state(&stored)
     })
 }

@@ -28,7 +28,7 @@ impl CompiledGraph {
     /// The error with which a resume would be refused, a payload aside; the invocation would stay suspended.
     pub fn upgrade(&self, paused: &PausedInvocation) -> Result<Upgrade, EngineError> {
         restore::admit(self, paused)?;
-        restore::restored(self, paused)?;
+        restore::check_state(self, &restore::restored(self, paused)?)?;
         Ok(if paused.schema_version != self.schema().version() {
             Upgrade::Migrated { from: paused.schema_version.clone() }
         } else if paused.graph_digest == self.digest() {
