@@ -106,6 +106,44 @@ async fn the_first_error_is_raised_and_nothing_is_merged() {
     assert_eq!((error.node(), error.state().unwrap().get("outs")), (Some("all"), Some(&json!([]))));
 }
 
+/// Counts when it is dropped.
+struct CleansUp(Arc<AtomicUsize>);
+
+impl Drop for CleansUp {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn instances_that_another_one_ends_can_clean_up() {
+    let troubles: [fn() -> Trouble; 2] = [|| Trouble::Fail, || Trouble::Sleep];
+    for trouble in troubles {
+        let cleaned = Arc::new(AtomicUsize::new(0));
+        let counted = cleaned.clone();
+        let work = move |state: State| {
+            let held = CleansUp(counted.clone());
+            async move {
+                match (state.get("item").and_then(Value::as_i64), trouble()) {
+                    (Some(3), Trouble::Sleep) => Err(suspend(SignalDescriptor::new("s")).await),
+                    (Some(3), Trouble::Fail | Trouble::SleepAndRerun) => Err(NodeError::new("no")),
+                    (_, _) => {
+                        let _held = held;
+                        futures::future::pending::<Result<Update, NodeError>>().await
+                    }
+                }
+            }
+        };
+        let schema = StateSchema::new().field("item", int()).field("out", int());
+        let inner = GraphBuilder::new("inner", schema).entry("work").function("work", work).edge("work", END);
+        let fan_out = FanOut::over(Arc::new(inner.compile().unwrap())).items("items", "item").collect("out", "outs");
+        let graph = Arc::new(outer(fan_out).unwrap());
+        let ended = Stage::default().engine().invoke(&graph, invocation(json!({}))).await;
+        assert!(matches!(ended, Err(_) | Ok(Outcome::Suspended(_))), "{ended:?}");
+        assert_eq!(cleaned.load(Ordering::Relaxed), 3, "of the others, and of the one that ended them");
+    }
+}
+
 #[tokio::test]
 async fn where_the_state_of_an_instance_does_not_fit_none_of_its_nodes_runs() {
     let ran = Arc::new(AtomicUsize::new(0));
