@@ -36,7 +36,7 @@ mod skill;
 mod tools;
 mod yaml;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::tool::no_crate_tools;
@@ -96,6 +96,8 @@ pub struct Workspace {
     pub problems: Vec<Problem>,
     /// Definitions that are disabled by their problems.
     pub disabled: BTreeSet<DefinitionName>,
+    /// The models of agents that name none and have that of the agents that ask them.
+    pub(crate) inherited: BTreeMap<String, ResolvedModel>,
     /// Where names stand: all of them until they are checked, then those that servers may have.
     pub(crate) places: Places,
 }

@@ -1,6 +1,6 @@
 //! The model that an agent asks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::model::RuntimeConfig;
 
@@ -17,6 +17,10 @@ pub(super) const SEVERAL: &str =
 
 /// The most names that are told where none is like the one that was written.
 const MOST_NAMED: usize = 5;
+
+/// The most agents that are looked at to find the model of one that names none: whoever writes them may write thousands that ask
+/// each other.
+const MOST_LOOKED_AT: usize = 200;
 
 /// A model, and the sampling with which an agent asks it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +39,7 @@ impl Workspace {
     /// # Errors
     /// A sentence that says what is missing.
     pub fn model_of(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
-        let model = match self.chosen(agent, &mut BTreeSet::new()) {
+        let model = match self.chosen(agent) {
             Err(missing) => match self.stand_in(agent) {
                 Some((_, choice)) => self.resolve(choice)?,
                 None => return Err(missing),
@@ -49,7 +53,7 @@ impl Workspace {
     pub(super) fn stand_in(&self, agent: &AgentDefinition) -> Option<(&str, &ModelChoice)> {
         let is_open = agent.model.is_none() && self.default_alias().is_none();
         let first = self.settings.models.iter().next().filter(|_| is_open);
-        let (name, choice) = first.filter(|_| self.chosen(agent, &mut BTreeSet::new()).is_err())?;
+        let (name, choice) = first.filter(|_| self.chosen(agent).is_err())?;
         Some((name, choice))
     }
 
@@ -71,27 +75,32 @@ impl Workspace {
         }
     }
 
-    /// The same without the sampling of the agent. Those in `known` are looked at already.
-    fn chosen<'w>(
-        &'w self,
-        agent: &'w AgentDefinition,
-        known: &mut BTreeSet<&'w str>,
-    ) -> Result<ResolvedModel, String> {
+    /// The same without the sampling of the agent.
+    fn chosen(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
         match &agent.model {
             Some(choice) => self.resolve(choice),
-            None => self.default_model().or_else(|missing| self.inherited(agent, known).ok_or(missing)),
+            None => self.default_model().or_else(|missing| self.inherited.get(&agent.name).cloned().ok_or(missing)),
         }
     }
 
-    /// The model of the agents that ask `agent`; `None` where these differ.
-    fn inherited<'w>(&'w self, agent: &'w AgentDefinition, known: &mut BTreeSet<&'w str>) -> Option<ResolvedModel> {
-        if agent.mode == AgentMode::Primary || !known.insert(&agent.name) {
-            return None;
+    /// The models of agents that name none, where the agents that ask them have one in common.
+    pub(super) fn models_of_askers(&self) -> BTreeMap<String, ResolvedModel> {
+        let mut askers: BTreeMap<&str, Vec<&AgentDefinition>> = BTreeMap::new();
+        if self.default_model().is_ok() {
+            return BTreeMap::new();
         }
-        let askers = self.agents.values().filter(|other| other.subagents.contains(&agent.name));
-        let mut models = askers.filter_map(|asker| self.chosen(asker, known).ok());
-        let first = models.next()?;
-        models.all(|model| model == first).then_some(first)
+        for agent in self.agents.values() {
+            for asked in agent.subagents.iter().collect::<BTreeSet<_>>() {
+                askers.entry(asked).or_default().push(agent);
+            }
+        }
+        let open = self.agents.values().filter(|agent| agent.model.is_none());
+        let found = open.filter_map(|agent| {
+            let search =
+                AskerSearch { workspace: self, askers: &askers, known: BTreeSet::new(), left: Some(MOST_LOOKED_AT) };
+            Some((agent.name.clone(), search.model_for(agent)?))
+        });
+        found.collect()
     }
 
     fn default_model(&self) -> Result<ResolvedModel, String> {
@@ -165,5 +174,46 @@ impl Workspace {
             None => self.models.get(reference.strip_prefix("workspace/")?)?,
         };
         (!self.disabled.contains(&DefinitionName::new(DefinitionKind::Model, &model.name))).then_some(model)
+    }
+}
+
+/// The search for the model of an agent that names none.
+struct AskerSearch<'w> {
+    workspace: &'w Workspace,
+    /// The agents that ask each.
+    askers: &'w BTreeMap<&'w str, Vec<&'w AgentDefinition>>,
+    /// Names of those that were looked at.
+    known: BTreeSet<&'w str>,
+    /// Number of those that may be looked at still; `None` once it was not enough.
+    left: Option<usize>,
+}
+
+impl<'w> AskerSearch<'w> {
+    fn model_for(mut self, agent: &'w AgentDefinition) -> Option<ResolvedModel> {
+        let found = self.inherited(agent);
+        self.left.and(found)
+    }
+
+    /// The model of the agents that ask `agent`; `None` where these differ.
+    fn inherited(&mut self, agent: &'w AgentDefinition) -> Option<ResolvedModel> {
+        if agent.mode == AgentMode::Primary || !self.known.insert(&agent.name) {
+            return None;
+        }
+        let askers = self.askers.get(agent.name.as_str())?;
+        self.left = self.left.and_then(|left| left.checked_sub(askers.len()));
+        self.left?;
+        let mut common: Option<ResolvedModel> = None;
+        for asker in askers {
+            let chosen = match &asker.model {
+                Some(choice) => self.workspace.resolve(choice).ok(),
+                None => self.inherited(asker),
+            };
+            let Some(chosen) = chosen else { continue };
+            if common.as_ref().is_some_and(|first| *first != chosen) {
+                return None;
+            }
+            common = Some(chosen);
+        }
+        common
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
     let only_talks = workspace.is_said_to_talk();
     let guesses = Guesses::default();
+    workspace.inherited = workspace.models_of_askers();
     idle_approvals(workspace);
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {

@@ -46,6 +46,23 @@ fn an_agent_without_a_model_that_others_ask_has_theirs_where_they_have_one_in_co
     assert!(!of(&[lead, talks]).is_sound(), "nobody asks it");
 }
 
+/// Whoever writes them may write thousands: the search for a model has an end, and takes no more stack for more of them.
+#[test]
+fn agents_that_ask_each_other_by_thousands_have_no_model_of_another_and_are_read_all_the_same() {
+    let models = "small: {provider: openai, name: tiny}\nlarge: {provider: openai, name: big}\n";
+    let path = |number: usize| format!(".openharness/agents/a{number}.md");
+    let text = |number: usize| {
+        let model = if number == 0 { "model: workspace/large\n" } else { "" };
+        format!("---\nmode: all\n{model}subagents: [a{}]\n---\nHelp.\n", number + 1)
+    };
+    let agents: Vec<_> = (0..1_900).map(|number| (path(number), text(number))).collect();
+    let mut all = vec![(MODELS, models)];
+    all.extend(agents.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+    let workspace = load(&files(&all), &platform());
+    let has_one = |name: &str| workspace.model_of(&workspace.agents[name]).is_ok();
+    assert_eq!(["a0", "a1", "a100", "a1000", "a1899"].map(has_one), [true, true, true, false, false]);
+}
+
 #[test]
 fn of_several_aliases_none_is_the_model_of_an_agent_that_names_none() {
     let models = "small: {provider: openai, name: tiny}\nlarge: {provider: openai, name: big}\n";
