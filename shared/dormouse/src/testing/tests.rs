@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::{
-    Answer, Branch, CompiledGraph, Delay, END, EngineError, FieldKey, Graph, GraphState, Migrate, NodeError,
+    Answer, Branch, CompiledGraph, Delay, END, EngineError, EventWait, FieldKey, Graph, GraphState, Migrate, NodeError,
     ParallelBranches, Projection, Rule, SessionConcurrency, SessionPolicy, Wait, invocation_id,
 };
 
@@ -308,4 +308,39 @@ fn a_state_that_changed_without_its_version_is_told_as_that_and_nothing_is_lost(
     bed.deploy(&parcels(Parcel::sent));
     bed.answer(&parcel, json!({ "sent": true })).unwrap();
     assert_eq!(bed.status(&parcel).completed()["sent"], true);
+}
+
+/// Waits for the event that an order was paid, or for a person who says so.
+fn either(_: &Outside) -> Result<CompiledGraph, EngineError> {
+    Graph::<Order>::new("either")
+        .inputs(Order::item)
+        .entry("pay")
+        .wait("pay", |order| {
+            let event = EventWait::matching("shop", "Order Paid", "$.detail.order");
+            let answer = Answer::new().optional(Order::paid, Rule::boolean());
+            Ok(Wait::event(format!("paid-{}", order.item), event, answer)
+                .kind("approval")
+                .answers(Order::paid.set(true), Order::paid.set(false))
+                .remind(Delay::days(1))
+                .or_default(Delay::days(3), Order::item.set("nobody paid")))
+        })
+        .edge("pay", END)
+        .compile()
+}
+
+#[test]
+fn a_wait_for_an_event_may_be_answered_by_a_person_and_has_one_end_for_both() {
+    let mut bed = TestBed::new(&Agents::new().graph(either));
+    let [lamp, chair, bench] = ["lamp", "chair", "bench"].map(|item| bed.start("either", json!({ "item": item })));
+    bed.pass_days(1);
+    assert_eq!(bed.published().len(), 3, "each is reminded once");
+    bed.publish("shop", "Order Paid", json!({ "order": "paid-lamp", "paid": true, "clerk": "Ada" }));
+    bed.answer(&chair, json!({ "paid": true })).unwrap();
+    assert!(bed.status(&bench).is_asleep());
+    bed.pass_days(2);
+    assert_eq!(
+        (&bed.status(&lamp).completed()["paid"], &bed.status(&chair).completed()["paid"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(bed.status(&bench).completed()["item"], "nobody paid");
 }

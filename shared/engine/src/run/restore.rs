@@ -20,7 +20,6 @@ pub(super) fn resumed(
     admit(graph, paused)?;
     let alone = restored(graph, paused)?;
     if paused.under_way {
-        check_state(graph, &alone)?;
         return Ok((alone.clone(), vec![State::from(alone.state.into_map())]));
     }
     let resolution = Resolution::of(&payload);
@@ -102,8 +101,8 @@ pub(super) fn check_state(graph: &CompiledGraph, paused: &PausedInvocation) -> R
 fn unchanged_version(graph: &CompiledGraph, reason: &str) -> EngineError {
     let version = graph.schema().version();
     let message = format!(
-        "{reason}; the state has changed since, and the version `{version}` of graph `{}` has not: give it another one, and register \
-         a migration from `{version}`",
+        "{reason}; where the state has changed, graph `{}` needs another version than `{version}`: set that, and register a \
+         migration from `{version}`",
         graph.name()
     );
     EngineError::new(Category::SuspensionRecordInvalid, message)
