@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Change, NO_CONTENT, found};
+use crate::deletion::place_write;
 use crate::reads::Reads;
 use crate::refusal::{agents_away, conflict, internal, store};
 use crate::{Call, CallAnswer, ids};
@@ -202,7 +203,8 @@ impl Reads {
                 let folder = format!("{within}{name}");
                 // The next page begins behind everything in that folder; what this page has of it is passed over.
                 after = Some(format!("{folder}/{}", char::MAX));
-                if entries.last().is_none_or(|last| last.path != folder) {
+                // Two who write at the same instant may make a file and a folder of one name: both are shown.
+                if entries.last().is_none_or(|last| last.kind == FileEntryKind::File || last.path != folder) {
                     entries.push(entry(name, &folder, FileEntryKind::Directory, 0));
                 }
             }
@@ -275,12 +277,13 @@ impl Api {
         let write = files.write((&call.actor.name, call.now), &path, (request.content, request.metadata))?;
         let mut writes = vec![DocumentWrite { expect, ..write }];
         if expect == 0 {
+            writes.push(place_write(&workspace));
             for folder in path.folders() {
                 let key = files.key(&folder);
                 if self.reads.records().document(&key, call.now).await.map_err(store)?.is_some() {
                     return Err(conflict("a part of the path is a file"));
                 }
-                // Nor may it become one at the same time.
+                // Nor may it become one before this is written.
                 writes.push(DocumentWrite::remove(key, 0));
             }
         }

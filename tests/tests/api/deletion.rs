@@ -229,7 +229,7 @@ fn deleting_before(one: &World, other: &Arc<World>, kind: &'static str, workspac
 
 #[tokio::test]
 async fn what_is_made_in_the_same_instant_is_not_left_behind() {
-    for kind in ["session", "fork", "memory", "vault", "connector", "artifact", "branch", "task"] {
+    for kind in ["session", "fork", "memory", "vault", "connector", "artifact", "branch", "task", "file"] {
         let (one, other) = two_processes();
         let Furnished { workspace, session, .. } = furnished(&one).await;
         let vault = json!({"workspace_id": workspace, "provider": "test", "capabilities": ["webhooks:verify"]});
@@ -255,11 +255,13 @@ async fn what_is_made_in_the_same_instant_is_not_left_behind() {
                 json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "workspace_id": workspace}),
             ),
             "branch" => (format!("/v1/sessions/{session}/branches"), json!({"kind": "session", "base_ref": "main"})),
+            "file" => (format!("/v1/workspaces/{workspace}/files?path=a/b.txt"), json!({"content": "x"})),
             _ => (format!("/v1/sessions/{session}/tasks"), expense()),
         };
         let document = if kind == "fork" { "session" } else { kind };
+        let method = if kind == "file" { "PUT" } else { "POST" };
         let deletions = deleting_before(&one, &other, document, &workspace);
-        let refusal = one.call(ada(), "POST", &target, &body, None).await.expect_err(kind);
+        let refusal = one.call(ada(), method, &target, &body, None).await.expect_err(kind);
         assert_eq!(refusal.code(), ErrorCode::ResourceNotFound, "{kind}");
         assert_eq!(deletions.load(Ordering::Relaxed), 1, "{kind}: the deletion came in between");
         one.gate.open();

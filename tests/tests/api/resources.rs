@@ -322,3 +322,27 @@ async fn a_list_shows_what_its_filters_say_and_nothing_else() {
         assert!(outcomes.len() == 1 && outcomes[0]["task_id"] == task["id"], "{outcomes:?}");
     }
 }
+
+#[tokio::test]
+async fn a_file_and_a_folder_of_one_name_that_were_made_at_once_are_both_listed() {
+    let world = World::new();
+    let files = format!("/v1/workspaces/{}/files", world.workspace().await);
+    // Who writes into the folder is faster than who has seen that there is none.
+    let (other, within) = (world.clone(), format!("{files}?path=a/b"));
+    let mut is_first = true;
+    world.gate.hold(move |_| {
+        let (other, within) = (other.clone(), within.clone());
+        let goes_first = std::mem::take(&mut is_first);
+        Box::pin(async move {
+            if goes_first {
+                other.call(ada(), "PUT", &within, &json!({"content": "b"}), None).await.unwrap();
+            }
+            Ok(())
+        })
+    });
+    world.call(ada(), "PUT", &format!("{files}?path=a"), &json!({"content": "a"}), None).await.unwrap();
+    world.gate.open();
+    let listed = world.get(&files).await;
+    let kinds: Vec<&str> = listed["entries"].as_array().unwrap().iter().map(|entry| text(&entry["kind"])).collect();
+    assert_eq!(kinds, ["file", "directory"]);
+}
