@@ -208,11 +208,9 @@ fn next_mending_rest(mending: u32) -> Option<u32> {
     MENDING_RESTS.get(at).copied().filter(|_| mending < MOST_MENDING_RESTS)
 }
 
-/// As how many of the longest of `rests` one of so many `seconds` counts, behind so many `before`: a provider may ask for more, and
-/// they are a week together.
-fn counted(before: u32, rests: &[u32], seconds: u32) -> u32 {
-    let is_last = usize::try_from(before).is_ok_and(|before| before + 1 >= rests.len());
-    let longest = rests.last().copied().filter(|_| is_last).unwrap_or(u32::MAX);
+/// As how many of the longest of `rests` one of so many `seconds` counts: a provider may ask for more, and they are a week together.
+fn counted(rests: &[u32], seconds: u32) -> u32 {
+    let longest = rests.last().copied().unwrap_or(u32::MAX);
     (seconds / longest).max(1)
 }
 
@@ -253,7 +251,7 @@ pub(crate) async fn rest(
             %error, mending, seconds,
             "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
         );
-        let (mending, message) = (mending + counted(waited, &MENDING_RESTS, seconds), error.message.clone());
+        let (mending, message) = (mending + counted(&MENDING_RESTS, seconds), error.message.clone());
         let until = Some(now + Duration::from_secs(seconds.into()));
         let rest =
             ModelRest { attempts, away, mending, needs_mending: true, until, cut_short, seconds, message, ..rest };
@@ -278,7 +276,7 @@ pub(crate) async fn rest(
     tracing::warn!(%error, attempts, away, seconds, "the model could not be asked; the run sleeps before it tries again");
     let (attempts, away) = match is_paid {
         true => (attempts + 1, away),
-        false => (attempts, away + counted(attempts + away, &RESTS, seconds)),
+        false => (attempts, away + counted(&RESTS, seconds)),
     };
     let message = error.message.clone();
     Ok(resting(run, ModelRest { attempts, away, mending, cut_short, seconds, message, ..rest }))

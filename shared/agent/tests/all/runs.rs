@@ -447,20 +447,21 @@ fn a_run_whose_model_refuses_what_somebody_can_mend_sleeps_until_that_is_mended(
 #[test]
 fn a_provider_that_asks_for_rests_of_hours_is_given_up_behind_a_week_too() {
     let busy = ModelError::new(ModelErrorCategory::Unavailable, "busy");
-    for (error, category) in
-        [(busy, "limit_exceeded"), (refusal(ModelErrorCategory::Authentication), "provider_authentication")]
-    {
-        let asking = ModelError { retry_after: Some(Duration::from_secs(6 * 60 * 60)), ..error };
-        let model = ScriptedModel::new(move |request| match results(request).is_empty() {
-            true => Ok(calls(&[("c1", "look", json!({ "to": "ada" }))])),
-            false => Err(asking.clone()),
-        });
-        let mut bed = bed(MATTER, &model, &mailer());
-        let run = bed.start("helper", message("look"));
-        bed.pass_days(7);
-        assert!(bed.status(&run).is_asleep(), "{category}");
-        bed.pass_days(3);
-        assert_eq!(bed.status(&run).failed().category, category);
+    let refused = refusal(ModelErrorCategory::Authentication);
+    for (error, category) in [(busy, "limit_exceeded"), (refused, "provider_authentication")] {
+        for hours in [6, 24] {
+            let asking = ModelError { retry_after: Some(Duration::from_secs(hours * 60 * 60)), ..error.clone() };
+            let model = ScriptedModel::new(move |request| match results(request).is_empty() {
+                true => Ok(calls(&[("c1", "look", json!({ "to": "ada" }))])),
+                false => Err(asking.clone()),
+            });
+            let mut bed = bed(MATTER, &model, &mailer());
+            let run = bed.start("helper", message("look"));
+            bed.pass_days(7);
+            assert!(bed.status(&run).is_asleep(), "{category}, {hours} hours");
+            bed.pass_days(2);
+            assert_eq!(bed.status(&run).failed().category, category, "{hours} hours");
+        }
     }
 }
 
