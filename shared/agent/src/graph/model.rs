@@ -248,7 +248,8 @@ async fn without_answer(
             // The summary may be had later: the run rests, as it does where its model is away.
             Some(Compacted::No { usage, may_pass: true, .. }) if may_rest(&run) => {
                 run.usage = usage;
-                let error = ModelError { may_pass: Some(true), ..error };
+                // As often as what is paid, however its refusal is told: the summary may have been begun.
+                let error = ModelError { may_pass: Some(true), may_be_paid: true, ..error };
                 return rest(parts, &run, &error, ModelRest { jobs, ..ModelRest::default() }).await;
             }
             // A step that fails records nothing, and what was paid for the summary would stand nowhere.

@@ -187,14 +187,18 @@ fn a_conversation_that_no_summary_makes_shorter_fails_as_its_provider_says() {
 
 #[test]
 fn a_summary_that_cannot_be_had_at_the_moment_is_asked_for_again_where_the_conversation_is_refused() {
-    for (busy, asked) in [(1, 5), (usize::MAX, 14)] {
+    // Some tell a request that is too large as a rate.
+    let as_rate = ModelError { may_pass: Some(false), category: ModelErrorCategory::RateLimit, ..too_long() };
+    for (refusal, busy, asked) in
+        [(too_long(), 1, 5), (too_long(), usize::MAX, 14), (as_rate.clone(), 1, 5), (as_rate, usize::MAX, 14)]
+    {
         let tries = AtomicUsize::new(0);
         let model = ScriptedModel::new(move |request| match (asks_for_summary(request), size(request) > 1_500) {
             (true, _) if tries.fetch_add(1, Ordering::Relaxed) < busy => {
                 Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down"))
             }
             (true, _) => Ok(says("it was looked at")),
-            (false, true) => Err(too_long()),
+            (false, true) => Err(refusal.clone()),
             (false, false) => Ok(says("done")),
         });
         let (bed, run) = rested(&model);
