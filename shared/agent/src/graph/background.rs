@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::context;
 use super::digest::of_value;
 use super::images;
-use super::lost::{cut_short, is_mendable_elsewhere};
+use super::lost::is_mendable_elsewhere;
 use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
@@ -83,7 +83,7 @@ async fn begin(
     (run, before): (&mut AgentRun, ModelRest),
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
-    let ModelRest { attempts, away, mending, jobs, .. } = before;
+    let ModelRest { attempts, away, mending, failing_since, jobs, .. } = before;
     let key = format!("{}/{}/model-{}", invocation()?, run.steps + 1, jobs + 1);
     let in_words = format!("{key}-in-words");
     let request_digest = of_value(request);
@@ -111,7 +111,7 @@ async fn begin(
                 attempts,
                 away,
                 mending,
-                cut_short: cut_short(run, since),
+                failing_since,
                 jobs,
             }));
         }
@@ -205,7 +205,7 @@ async fn look(
                 attempts: thinking.attempts + 1,
                 away: thinking.away,
                 mending: thinking.mending,
-                cut_short: thinking.cut_short,
+                failing_since: thinking.failing_since,
                 seconds: 1,
                 message: error.message,
                 jobs: thinking.jobs + 1,
@@ -238,7 +238,7 @@ pub(crate) fn pause(thinking: &Thinking) -> u32 {
     PAUSES.get(at).copied().unwrap_or(300)
 }
 
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 

@@ -8,6 +8,7 @@ use dormouse_ports::model::{CompletionRequest, FinishReason, ModelError, ModelEr
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::background::elapsed;
 use super::digest::of_value;
 use super::gates::at_end;
 use super::model::{awake, conversational, spread};
@@ -19,12 +20,10 @@ use crate::workspace::HookEvent;
 /// Seconds of rest before each further attempt, after those that the call made by itself: as many as may have been paid. Where the
 /// provider is away, the last one holds from then on.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
-/// So many of these are a week.
-const MOST_AWAY: u32 = 6 + 7 * 24 * 4;
 /// The same where somebody has to mend what the provider refuses, a key for example; the last one holds from then on.
 const MENDING_RESTS: [u32; 4] = [60, 300, 900, 3600];
-/// So many of these are a week.
-const MOST_MENDING_RESTS: u32 = 3 + 7 * 24;
+/// Time from the first attempt that failed, behind which a run does not wait any more for what costs nothing.
+const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The longest one through which a run sleeps.
 const LONGEST_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -153,12 +152,10 @@ fn mending_of(run: &AgentRun) -> u32 {
     rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.mending)).unwrap_or_default()
 }
 
-/// How many of the rests behind these had not come to their end at `now`: somebody answered, or said something to the run, and had
-/// it try at once. They take nothing from the week in which that may be mended.
-pub(crate) fn cut_short(run: &AgentRun, now: Timestamp) -> u32 {
-    let is_cut = |rest: &ModelRest| rest.until.is_some_and(|until| now < until);
-    let rested = run.rest.as_ref().map(|rest| rest.cut_short + u32::from(is_cut(rest)));
-    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.cut_short)).unwrap_or_default()
+/// Instant at which the first of all these failed; `now` where this is the first.
+fn failing_since(run: &AgentRun, now: Timestamp) -> Timestamp {
+    let rested = run.rest.as_ref().and_then(|rest| rest.failing_since);
+    rested.or_else(|| run.thinking.as_ref()?.failing_since).unwrap_or(now)
 }
 
 /// True if the attempt that ended with `error`, and with so many `jobs` of this step, may have been paid: a job was begun for it,
@@ -168,12 +165,10 @@ fn may_be_paid(run: &AgentRun, error: &ModelError, jobs: u32) -> bool {
     has_job || error.may_be_paid || !error.category.is_transient()
 }
 
-/// Seconds of the next rest behind `error`, which `is_paid`; `None` where the run has rested as often as it may.
-fn next_rest(run: &AgentRun, error: &ModelError, is_paid: bool) -> Option<u32> {
-    let is_left = if is_paid { may_rest(run) } else { away_of(run) < MOST_AWAY };
-    let rests = attempts_of(run).saturating_add(away_of(run));
-    let at = usize::try_from(rests).unwrap_or(usize::MAX).min(RESTS.len() - 1);
-    RESTS.get(at).copied().filter(|_| is_left && error.is_transient())
+/// Seconds of the next of `rests`, of which there were so many.
+fn next_of(rests: &[u32], before: u32) -> u32 {
+    let at = usize::try_from(before).unwrap_or(usize::MAX).min(rests.len() - 1);
+    rests.get(at).copied().unwrap_or_default()
 }
 
 /// True for what the provider refuses until somebody mends it elsewhere: the key, the model, or what is left of the money. The
@@ -202,18 +197,6 @@ fn waits_for_mending(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> 
     has_worked && is_job_over && is_mendable_elsewhere(error)
 }
 
-/// Seconds of the next rest behind so many, in which somebody may mend what the provider refuses; `None` after a week.
-fn next_mending_rest(mending: u32) -> Option<u32> {
-    let at = usize::try_from(mending).unwrap_or(usize::MAX).min(MENDING_RESTS.len() - 1);
-    MENDING_RESTS.get(at).copied().filter(|_| mending < MOST_MENDING_RESTS)
-}
-
-/// As how many of the longest of `rests` one of so many `seconds` counts: a provider may ask for more, and they are a week together.
-fn counted(rests: &[u32], seconds: u32) -> u32 {
-    let longest = rests.last().copied().unwrap_or(u32::MAX);
-    (seconds / longest).max(1)
-}
-
 /// True if the run may rest once more behind an attempt that may have been paid.
 pub(crate) fn may_rest(run: &AgentRun) -> bool {
     usize::try_from(attempts_of(run)).is_ok_and(|attempts| attempts < RESTS.len())
@@ -222,8 +205,8 @@ pub(crate) fn may_rest(run: &AgentRun) -> bool {
 /// A moment of rest before the model is asked something else behind `error` and so many jobs.
 pub(crate) fn again(parts: &AgentParts, run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
     let (attempts, away, mending) = (attempts_of(run) + 1, away_of(run), mending_of(run));
-    let (cut_short, message) = (cut_short(run, parts.clock.now()), error.message.clone());
-    ModelRest { attempts, away, mending, cut_short, seconds: 1, message, jobs, ..ModelRest::default() }
+    let (failing_since, message) = (Some(failing_since(run, parts.clock.now())), error.message.clone());
+    ModelRest { attempts, away, mending, failing_since, seconds: 1, message, jobs, ..ModelRest::default() }
 }
 
 /// True where `error`, of an answer that is paid, may pass, and the run does not rest for it any more.
@@ -241,24 +224,22 @@ pub(crate) async fn rest(
 ) -> Result<Update<AgentRun>, NodeError> {
     let now = parts.clock.now();
     let (attempts, away, mending) = (attempts_of(run), away_of(run), mending_of(run));
-    let cut_short = cut_short(run, now);
-    let waited = mending.saturating_sub(cut_short);
+    let since = failing_since(run, now);
+    let is_in_time = elapsed(since, now) < LONGEST_WAIT;
+    let rest =
+        ModelRest { attempts, away, mending, failing_since: Some(since), message: error.message.clone(), ..rest };
     let asked = error.retry_after.unwrap_or_default();
-    let waits = waits_for_mending(parts, run, error) && asked <= LONGEST_REST;
-    if let Some(seconds) = next_mending_rest(waited).filter(|_| waits) {
-        let seconds = apart(run, seconds)?.max(whole_seconds(asked));
+    if is_in_time && asked <= LONGEST_REST && waits_for_mending(parts, run, error) {
+        let seconds = apart(run, next_of(&MENDING_RESTS, mending))?.max(whole_seconds(asked));
         tracing::error!(
             %error, mending, seconds,
             "the model refuses to be asked until somebody mends that; the run sleeps before it tries again"
         );
-        let (mending, message) = (mending + counted(&MENDING_RESTS, seconds), error.message.clone());
-        let until = Some(now + Duration::from_secs(seconds.into()));
-        let rest =
-            ModelRest { attempts, away, mending, needs_mending: true, until, cut_short, seconds, message, ..rest };
-        return Ok(resting(run, rest));
+        return Ok(resting(run, ModelRest { mending: mending + 1, needs_mending: true, seconds, ..rest }));
     }
     let is_paid = may_be_paid(run, error, rest.jobs);
-    let next = next_rest(run, error, is_paid);
+    let may_go_on = error.is_transient() && if is_paid { may_rest(run) } else { is_in_time };
+    let next = may_go_on.then(|| next_of(&RESTS, attempts.saturating_add(away)));
     let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
         let category = end_of(run, error);
         at_end(parts, HookEvent::RunFailed, category.as_str(), run).await?;
@@ -274,12 +255,8 @@ pub(crate) async fn rest(
     };
     let seconds = apart(run, seconds)?.max(whole_seconds(asked));
     tracing::warn!(%error, attempts, away, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let (attempts, away) = match is_paid {
-        true => (attempts + 1, away),
-        false => (attempts, away + counted(&RESTS, seconds)),
-    };
-    let message = error.message.clone();
-    Ok(resting(run, ModelRest { attempts, away, mending, cut_short, seconds, message, ..rest }))
+    let (attempts, away) = if is_paid { (attempts + 1, away) } else { (attempts, away + 1) };
+    Ok(resting(run, ModelRest { attempts, away, seconds, ..rest }))
 }
 
 /// The category with which `run` ends behind `error`. Where it has slept or worked before, that its model is not to be had is a

@@ -494,7 +494,7 @@ pub struct KeptOutput {
 pub struct ModelRest {
     /// Attempts that failed, and may have been paid.
     pub attempts: u32,
-    /// Attempts for which the provider was away, and made nothing; one behind which it asks for a long rest counts as several.
+    /// Attempts for which the provider was away, and made nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub away: u32,
     /// Attempts that fail until somebody mends what the provider refuses.
@@ -503,12 +503,9 @@ pub struct ModelRest {
     /// Whether the last one is such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_mending: bool,
-    /// Instant at which the rest behind such a one ends by itself.
+    /// Instant at which the first attempt at this step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Timestamp>,
-    /// How many of these rests ended before.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cut_short: u32,
+    pub failing_since: Option<Timestamp>,
     /// Seconds to rest.
     pub seconds: u32,
     /// The last error.
@@ -545,9 +542,9 @@ pub struct Thinking {
     /// Those that failed until somebody mended what the provider refused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mending: u32,
-    /// How many of the rests behind these were cut short.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cut_short: u32,
+    /// Instant at which the first attempt at this step failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<Timestamp>,
     /// Jobs of this step that ended without an answer before it.
     pub jobs: u32,
 }

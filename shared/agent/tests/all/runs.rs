@@ -457,9 +457,9 @@ fn a_provider_that_asks_for_rests_of_hours_is_given_up_behind_a_week_too() {
             });
             let mut bed = bed(MATTER, &model, &mailer());
             let run = bed.start("helper", message("look"));
-            bed.pass_days(7);
+            bed.pass_days(6);
             assert!(bed.status(&run).is_asleep(), "{category}, {hours} hours");
-            bed.pass_days(2);
+            bed.pass_days(3);
             assert_eq!(bed.status(&run).failed().category, category, "{hours} hours");
         }
     }
