@@ -265,19 +265,27 @@ fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
     Ok(warnings)
 }
 
-/// Warnings about nodes that wait in one of several things that run at once.
+/// Beginning of the warnings about nodes that wait in one of several things that run at once.
+const BESIDE_OTHERS: &str = "suspension_beside_others";
+
+/// Warnings about nodes that wait in one of several things that run at once, in `draft` or in a subgraph of it.
 fn waits_beside_others(draft: &GraphBuilder) -> Vec<String> {
     let graph = &draft.name;
-    let waiting = draft.nodes.iter().filter_map(|(name, node)| Some((name, node.work.waits_beside_others()?)));
-    waiting
-        .map(|(name, waiting)| {
-            format!(
-                "suspension_beside_others: node `{name}` of graph `{graph}` runs several things at once, and {waiting}, in one of \
-                 them, waits: the first that waits ends the others, and behind the wait the graph goes on with what was done by \
-                 then; wait in a node of its own, for several answers with votes"
-            )
-        })
-        .collect()
+    let mut warnings = Vec::new();
+    for (name, node) in &draft.nodes {
+        if let Work::Subgraph { graph, .. } = &node.work {
+            let inner = graph.warnings().iter().filter(|warning| warning.starts_with(BESIDE_OTHERS));
+            warnings.extend(inner.cloned());
+        }
+        if let Some(waiting) = node.work.waits_beside_others() {
+            warnings.push(format!(
+                "{BESIDE_OTHERS}: node `{name}` of graph `{graph}` runs several things at once, and {waiting}, in one of them, \
+                 waits: the first that waits ends the others, and behind the wait the graph goes on with what was done by then; \
+                 wait in a node of its own, for several answers with votes"
+            ));
+        }
+    }
+    warnings
 }
 
 /// The warning about a session that turns save while another one sleeps, whose state then takes the place of theirs.

@@ -84,6 +84,9 @@ fn where_errors_are_collected_a_node_that_waits_does_not_compile() {
         let [warning] = compiled.warnings() else { panic!("{:?}", compiled.warnings()) };
         assert!(warning.starts_with("suspension_beside_others: node `all` of graph `batch`"), "{warning}");
         assert!(warning.contains("node `ask` of graph `visit`"), "{warning}");
+        let warning = warning.clone();
+        let outer = batch(|graph| graph.subgraph("all", Arc::new(compiled), Projection::by_name())).unwrap();
+        assert!(outer.warnings().contains(&warning), "who serves a graph is told of those inside of it");
     }
     assert!(fan_out(going()).unwrap().warnings().is_empty());
 }
