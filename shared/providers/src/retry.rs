@@ -18,13 +18,17 @@ pub(crate) async fn complete(
     let mut sent = Cow::Borrowed(request);
     let mut reason = None;
     let mut attempt = 0;
+    let mut may_be_paid = false;
     loop {
-        let error = match observed(provider, &sent, options, attempt, reason).await {
+        let mut error = match observed(provider, &sent, options, attempt, reason).await {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
+        // Those behind an answer that was lost may find nobody: it may be paid all the same.
+        error.may_be_paid |= may_be_paid;
         let Some(policy) = &options.retry else { return Err(error) };
         let Some(next) = next_reason(policy, &error, attempt) else { return Err(error) };
+        may_be_paid = error.may_be_paid || error.usage.is_some() || !error.category.is_transient();
         if let Some(on_retry) = &policy.on_retry {
             on_retry(&error, attempt);
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::FetchError;
-use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider};
+use dormouse_ports::model::{
+    CallOptions, CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider, RetryPolicy,
+};
 use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -51,6 +53,22 @@ async fn an_answer_that_is_cut_in_the_middle_may_be_paid() {
         let stage = Stage::answering(answer);
         let error = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("it is cut");
         assert!(error.may_be_paid && error.is_transient(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_lost_may_be_paid_also_where_the_attempts_behind_it_find_nobody() {
+    let away = || ScriptedAnswer::json(503, &json!({}));
+    let cut = ScriptedAnswer::events(&[chunk(json!({ "content": "I am" }), Value::Null)]);
+    let garbled = ScriptedAnswer::events(&["{\"choices\": ["]);
+    for (first, may_be_paid) in [(away(), false), (cut, true), (garbled, true)] {
+        let stage = Stage::answering(first);
+        stage.fetch.answer(away()).answer(away());
+        let mut policy = RetryPolicy::new(Arc::new(|| 0.0));
+        policy.backoff = Arc::new(|_, _| Duration::ZERO);
+        let options = CallOptions { retry: Some(policy), ..CallOptions::default() };
+        let error = openai(stage.setup()).complete(&streaming(), &options).await.expect_err("nobody is there");
+        assert_eq!((error.status, error.may_be_paid, stage.fetch.left()), (Some(503), may_be_paid, 0), "{error}");
     }
 }
 
