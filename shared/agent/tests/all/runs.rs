@@ -510,9 +510,9 @@ fn attempts_that_somebody_has_a_run_make_take_nothing_from_the_week_of_a_refusal
         bed.answer(&run, json!({})).unwrap();
     }
     assert_eq!(model.calls(), 202);
-    bed.pass_days(7);
+    bed.pass_days(6);
     assert!(bed.status(&run).is_asleep());
-    bed.pass_days(1);
+    bed.pass_days(2);
     assert_eq!(bed.status(&run).failed().category, "provider_authentication");
 }
 
