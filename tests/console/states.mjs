@@ -289,6 +289,16 @@ export async function states(shipped) {
     await page.sees("Something else was said or cut off meanwhile: look at it first.");
     equal(await left(), there, "messages that there are");
     await page.locator(".talk .message").nth(there - 1).waitFor();
+    // As many as before, of which the last is another one.
+    await ask();
+    await shipped.post(`/v1/sessions/${of}/truncate`, { keep_first: there - 2 });
+    await task(shipped, of, said("third"));
+    await page.locator(".talk .message", { hasText: "third" }).first().waitFor();
+    await until("all of it is shown", async () => (await page.locator(".talk .message").count()) === there);
+    await page.button("Cut it off").click();
+    await page.locator("dialog[open]").waitFor({ state: "detached" });
+    await page.sees("Something else was said or cut off meanwhile: look at it first.");
+    equal(await left(), there, "messages that there are");
     await ask();
     await page.getByLabel("Reason").fill("not <b>meant</b>");
     await page.button("Cut it off").click();
@@ -713,7 +723,7 @@ export async function states(shipped) {
       const message = (number) => ({ id: `message_${number}`, role: "user", created_at: at(number), parts: [part(`word ${number}`)] });
       const event = (number, more = {}) => ({ id: `event_${number}`, event: "user.message", created_at: at(number), resource: { object: "message", id: `message_${number}` }, payload: { role: "user", parts: [part(`word ${number}`), { type: "text", redacted: "internal" }] }, ...more });
       // The first was said before the session was forked: no event of it tells that.
-      let messages = [message(1), message(2)]; const events = [event(2)]; let fails = 0; let hear;
+      let messages = [message(1), message(2)]; const events = [event(2)]; let fails = 0; let failsToList = 0; let hear;
       const tasks = Array.from({ length: 450 }, (_, number) => ({ id: `task_${450 - number}`, status: "COMPLETED", created_at: at(0) }));
       const asked = []; const made = [];
       const pages = (all, from, size) => ({ data: all.slice(from, from + size), page: { has_more: from + size < all.length, next_cursor: from + size < all.length ? `place_${from + size}` : null } });
@@ -722,7 +732,7 @@ export async function states(shipped) {
         if (path.includes("/messages")) { asked.push("messages"); if (fails > 0) { fails -= 1; return null; } return pages(messages, 0, 200); }
         if (path.includes("/tasks?")) { asked.push(`tasks ${place}`); return pages(tasks, place, 200); }
         if (path.includes("/events")) { const last = path.match(/after_event_id=(\w+)/)?.[1]; return pages(events.slice(events.findIndex((one) => one.id === last) + 1), 0, 200); }
-        if (path.startsWith("/v1/artifacts")) { asked.push("results"); return pages(made, 0, 50); }
+        if (path.startsWith("/v1/artifacts")) { asked.push("results"); if (failsToList > 0) { failsToList -= 1; return null; } return pages(made, 0, 50); }
         return { id: "session_talk", state: "IDLE", created_at: at(0) };
       };
       const asks = window.fetch;
@@ -750,14 +760,19 @@ export async function states(shipped) {
       await until("1");
       messages = [message(1), message(7)];
       tasks[0].status = "COMPLETED";
+      failsToList = 1;
       made.push({ id: "artifact_1", kind: "file", mime_type: "text/plain", created_at: at(7) });
       news({ ...event(6.5), event: "artifact.created", resource: { object: "artifact", id: "artifact_1" }, payload: {} }, event(7));
       await until("1 7");
+      messages = [message(1), message(7), message(8)];
+      news(event(8));
+      await until("1 7 8");
+      shown.push(view.node.querySelectorAll(".aside .runs button").length);
       view.leave();
       window.fetch = asks;
       return shown;
     });
-    equal(seen, ["1 2", "messages, results, tasks 0, tasks 200, tasks 400", "1 2 3", "tasks 0", "1", "messages, messages, results, tasks 0, tasks 0", "1 7", "results, tasks 0"], "what is shown, and what was asked for");
+    equal(seen, ["1 2", "messages, results, tasks 0, tasks 200, tasks 400", "1 2 3", "tasks 0", "1", "messages, messages, tasks 0, tasks 0", "1 7", "results, tasks 0", "1 7 8", "results, tasks 0", 1], "what is shown, and what was asked for");
   });
 
   await check("a run is asked for its new events alone, and once at a time", async (tab) => {

@@ -194,13 +194,13 @@ export function sessionView(app, id) {
   };
   // What is said is in events, too. All of it is asked for at first, for a fork begins with what was said elsewhere; and behind a
   // cut, of which its event does not say what stays.
-  let news = []; let isRead = false;
+  let news = []; let isRead = false; let isListed = false;
   const readMessages = () => app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`);
   // What was made is found among all tasks of the session: it is asked for where an event tells of something else.
-  const readResults = () => app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => results);
+  const readResults = () => app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).then((found) => { isListed = true; return found; }, () => results);
   const takeIn = async () => {
     const taken = news.splice(0);
-    if (taken.some(({ resource }) => resource?.object === "artifact" && !results.some((one) => one.id === resource.id))) results = await readResults();
+    if (taken.some(({ resource }) => resource?.object === "artifact" && !results.some((one) => one.id === resource.id))) { isListed = false; results = await readResults(); }
     const known = new Set(messages.map((message) => message.id));
     if (taken.some((event) => event.event === "session.truncated")) isRead = false;
     if (!isRead) messages = await readMessages();
@@ -261,7 +261,7 @@ export function sessionView(app, id) {
     try {
       const reading = readEvents();
       reading.catch(() => { /* told below */ });
-      [session, messages, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), isRead ? messages : readMessages(), isRead ? results : readResults(), readTasks()]);
+      [session, messages, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), isRead ? messages : readMessages(), isListed ? results : readResults(), readTasks()]);
       isRead = true;
       // What was said is there before all that was done for it, where that is long.
       if (!talk.kept && await Promise.race([reading, new Promise((done) => setTimeout(done, 700, "slow"))]) === "slow" && !left) draw();
@@ -302,12 +302,12 @@ export function sessionView(app, id) {
     act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`, name);
   };
   const cut = async () => {
-    const kept = messages.length - 1;
+    const kept = messages.length - 1; const last = messages.at(-1)?.id;
     const reason = await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off");
     if (reason === null) return;
     try {
       // The server counts from the first: what nobody has seen here would be cut off too.
-      let isSeen = messages.length === kept + 1;
+      let isSeen = messages.at(-1)?.id === last;
       for await (const { data } of app.client.events(`/v1/sessions/${at(id)}/events`, { from: after })) isSeen &&= !data.some((event) => saidBy(event) || event.event === "session.truncated");
       if (isSeen) { act(`/v1/sessions/${at(id)}/truncate`, { keep_first: kept, ...(reason && { reason }) }, "The last turn is cut off."); return; }
       say("Something else was said or cut off meanwhile: look at it first.", true);
