@@ -58,6 +58,7 @@ running() {
 start() {
     local most left=()
     say "starting the functions of $stack"
+    stopped=some
     for function in "${functions[@]}"; do
         most=$(standing "${function}Concurrency")
         if [ "${most:-0}" = 0 ]; then
@@ -67,6 +68,7 @@ start() {
                 --reserved-concurrent-executions "$most" >/dev/null || left+=("$(function_name "$function")")
         fi
     done
+    stopped=no
     [ "${#left[@]}" -eq 0 ] || fail "${left[*]}: still STOPPED, for the reason above. The others run. When it is mended (a reservation that" \
         "somebody else has in the account by now, say), STAGE=$STAGE infra/restore.sh start goes on"
 }
@@ -117,9 +119,14 @@ adopt() {
 # Nobody is left with functions that are stopped and does not know it.
 stopped=no
 tell_what_is_stopped() {
-    [ "$stopped" = no ] || printf '%s\n' "cannot go on: EVERY FUNCTION OF $stack IS STOPPED, and this came to no end." \
-        "aws cloudformation describe-stack-events --stack-name $stack tells what went wrong." \
-        "STAGE=$STAGE infra/restore.sh start lets the functions run again, with the table that the stack has then." >&2
+    case "$stopped" in
+        yes)
+            printf '%s\n' "cannot go on: EVERY FUNCTION OF $stack IS STOPPED, and this came to no end." \
+                "aws cloudformation describe-stack-events --stack-name $stack tells what went wrong." \
+                "STAGE=$STAGE infra/restore.sh start lets the functions run again, with the table that the stack has then." >&2
+            ;;
+        some) say "functions of $stack are STILL STOPPED: STAGE=$STAGE infra/restore.sh start lets them run" >&2 ;;
+    esac
 }
 trap tell_what_is_stopped EXIT
 
@@ -156,7 +163,6 @@ case "${1:-}" in
             say "waiting $rest seconds for turns that ran when the functions were stopped"
             sleep "$rest"
         fi
-        stopped=no
         start
         say "adopted. The table before is $table: nothing uses it, and make destroy removes it with the rest"
         not_set "$2" "$(standing KmsKeyArn)"

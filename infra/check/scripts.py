@@ -672,6 +672,7 @@ class Interrupted(Scripts):
         self.ended(account, "dynamodb wait", "restore.sh", "table", "latest")
         said = self.ended(account, "cloudformation describe-stacks", "restore.sh", "start")
         self.assertNotIn("nobody tells", said)
+        self.assertIn("STILL STOPPED", self.ended(account, "lambda delete-function-concurrency", "restore.sh", "start"))
         self.assertIn("IS STOPPED", self.ended(account, "cloudformation update-stack", "restore.sh", "adopt", "copy", SETTLE_SECONDS="0"))
 
     def test_what_is_to_be_removed_stays_from_where_somebody_interrupts(self):
