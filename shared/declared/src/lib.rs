@@ -113,14 +113,15 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
     let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
     let agents = Agents::new();
     let mut declared = Declared { agents, names: Vec::new(), left_out, may_pass: false, parts: Vec::new() };
-    let mut staff = Staff::default();
+    let mut staff = Staff::of(workspace);
     let limits = AgentLimits { shown_in_spans: models::shown_in_spans(ports).await, ..AgentLimits::default() };
     for agent in found {
         match models::part(workspace, agent, ports).await {
             Ok(model) => {
                 let hooks = hooks::parts(workspace, &model, ports).await;
                 let parts = (model, sources.clone(), hooks);
-                staff.add(AgentParts { limits, ..parts_of(workspace, agent, parts, ports) });
+                let added = staff.add(AgentParts { limits, ..parts_of(workspace, agent, parts, ports) });
+                declared.left_out.extend(added.err());
             }
             Err(none) => {
                 declared.may_pass |= none.may_pass;
@@ -128,7 +129,7 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
             }
         }
     }
-    let staff = staff.with_colleagues(workspace);
+    let staff = staff.with_colleagues(workspace, &mut declared.left_out);
     let known = join_all(staff.iter().map(|parts| parts.known_tools(LISTED_WITHIN))).await;
     for (parts, tools) in staff.into_iter().zip(known) {
         if parts.agent.mode != AgentMode::Subagent {

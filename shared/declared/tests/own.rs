@@ -231,6 +231,24 @@ async fn a_run_of_a_workspace_that_says_its_kind_keeps_it_whatever_else_is_wrong
     assert!(own.only_talks && own.personas.is_empty(), "{own:?}");
 }
 
+/// Each holds all to which its runs may come: of hundreds in a circle the memory of a server would be full.
+#[tokio::test]
+async fn agents_that_hand_over_to_each_other_are_there_as_far_as_there_is_room() {
+    let world = World::new();
+    world.write(MODEL).await;
+    let count = 120;
+    for number in 0..count {
+        let path = format!(".openharness/agents/a{number}.md");
+        let text = format!("---\nmodel: workspace/m\nswitch: [a{}]\n---\nWork.\n", (number + 1) % count);
+        world.write((path.as_str(), text.as_str())).await;
+    }
+    let own = world.of(&world.process()).await;
+    let there = own.personas.len();
+    assert!((10..count).contains(&there), "{there}");
+    assert_eq!(own.refused.len(), count - there);
+    assert!(own.refused.values().all(|reason| reason.contains("let fewer of them hand over")), "{:?}", own.refused);
+}
+
 #[tokio::test]
 async fn a_workspace_that_declares_no_agent_is_read_in_one_query() {
     let world = World::new();

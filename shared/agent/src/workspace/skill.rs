@@ -26,7 +26,7 @@ pub struct SkillDefinition {
     pub description: String,
     /// The instructions.
     #[serde(skip)]
-    pub body: String,
+    pub body: Arc<str>,
     /// Files beside the instructions, by their paths from the skill's folder.
     #[serde(skip)]
     pub resources: Arc<BTreeMap<String, Vec<u8>>>,
@@ -62,7 +62,7 @@ impl SkillDefinition {
             problems.warning(matter.body_line, message);
         }
         let description = description.unwrap_or_else(|| inferred(body));
-        Some(Self { name, file: file.to_owned(), description, body: body.to_owned(), resources: Arc::default() })
+        Some(Self { name, file: file.to_owned(), description, body: body.into(), resources: Arc::default() })
     }
 }
 
