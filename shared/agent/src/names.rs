@@ -86,6 +86,18 @@ impl Guesses {
         slip_of(written, self.compared(written, names))
     }
 
+    /// True if there is work left to hold `pattern` against all of `names`.
+    pub(crate) fn affords(&self, pattern: &str, names: &[String]) -> bool {
+        if self.left.get() == 0 {
+            return false;
+        }
+        let work = names.iter().map(|name| EACH.saturating_add(pattern.len().saturating_mul(name.len())));
+        let work = work.fold(0_usize, usize::saturating_add);
+        let left = self.left.get().checked_sub(work);
+        self.left.set(left.unwrap_or_default());
+        left.is_some()
+    }
+
     /// As many of `names` as there is work left to compare `wanted` with.
     fn compared<'n>(&self, wanted: &str, names: impl IntoIterator<Item = &'n str>) -> impl Iterator<Item = &'n str> {
         let size = wanted.len();
@@ -128,6 +140,9 @@ mod tests {
         assert_eq!(guesses.slip_of("serach", names), Some("search"), "the fourth comparison");
         assert_eq!((guesses.nearest("serach", names), guesses.slip_of("serach", names)), (None, None));
         assert_eq!(Guesses::default().nearest("serach", names), Some("search"));
+        let names = names.map(str::to_owned);
+        let guesses = Guesses { left: Cell::new(3 * EACH + 4 * 18) };
+        assert!(guesses.affords("sea*", &names) && !guesses.affords("sea*", &names));
     }
 
     #[test]

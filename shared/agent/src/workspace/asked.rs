@@ -126,9 +126,8 @@ impl Workspace {
     }
 
     /// The error for which nothing of a file of models is known: it may have any of them.
-    pub(super) fn unread_models(&self) -> Option<&Problem> {
-        let is_of_file = |problem: &&Problem| problem.file.starts_with(MODELS) && problem.disables.is_none();
-        self.problems.iter().find(|problem| is_of_file(problem) && problem.severity == Severity::Error)
+    fn unread_models(&self) -> Option<&Problem> {
+        self.problems.iter().find(|problem| is_of_all_models(problem))
     }
 
     pub(super) fn resolve(&self, choice: &ModelChoice) -> Result<ResolvedModel, String> {
@@ -175,6 +174,11 @@ impl Workspace {
         };
         (!self.disabled.contains(&DefinitionName::new(DefinitionKind::Model, &model.name))).then_some(model)
     }
+}
+
+/// True for an error of a file of models itself.
+pub(super) fn is_of_all_models(problem: &Problem) -> bool {
+    problem.severity == Severity::Error && problem.disables.is_none() && problem.file.starts_with(MODELS)
 }
 
 /// The search for the model of an agent that names none.

@@ -1,13 +1,15 @@
 //! What one definition says of others.
 
 mod approvals;
+mod known;
 
 use std::collections::BTreeSet;
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolSourceDefinition};
 
-use self::approvals::{approvals, http_names, idle_approvals, meant, strangers, unmatched_approvals};
+use self::approvals::{approvals, idle_approvals, meant, strangers, unmatched_approvals};
+use self::known::Known;
 use super::agent::{AgentDefinition, AgentMode, MAX_COST, ModelChoice, ToolSelection};
 use super::approval::{MOST_CHANNELS_OF_BOTH, is_exact, listed};
 use super::asked::SEVERAL;
@@ -18,7 +20,7 @@ use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Seve
 use super::prompts::{Segment, key_of};
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
-use crate::names::{Guesses, OWN_TOOLS};
+use crate::names::OWN_TOOLS;
 
 const PROMPTS: &str = ".openharness/prompts.yaml";
 
@@ -26,14 +28,16 @@ const PROMPTS: &str = ".openharness/prompts.yaml";
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
     let only_talks = workspace.is_said_to_talk();
-    let guesses = Guesses::default();
+    let known = Known::of(workspace);
+    let mut told = BTreeSet::new();
     workspace.inherited = workspace.models_of_askers();
     idle_approvals(workspace);
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
         let asked = workspace.model_of(agent);
-        if let Err(message) = asked.and_then(|asked| model(workspace, &asked.reference, platform, &guesses)) {
+        if let Err(message) = asked.and_then(|asked| model(workspace, &asked.reference, platform, &known)) {
             let line = agent.model.as_ref().map(|choice| choice.line);
+            told.insert(message.clone());
             // The mistake stands there, and is told with each agent that it disables.
             let message = match workspace.alias_of(agent) {
                 Some((alias, choice)) => format!("alias `{alias}` in line {} of `{SETTINGS}`: {message}", choice.line),
@@ -49,17 +53,17 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         }
         budget(workspace, agent);
         channels(workspace, agent);
-        tools(workspace, agent, platform, &guesses);
-        others(workspace, agent, &guesses);
+        tools(workspace, agent, platform, &known);
+        others(workspace, agent, &known);
     }
-    aliases(workspace, platform, &guesses);
-    approvals(workspace, &guesses);
-    unmatched_approvals(workspace);
-    prompts(workspace, platform, &guesses);
-    hooks(workspace, &guesses);
+    aliases(workspace, platform, &known, told);
+    approvals(workspace, &known);
+    unmatched_approvals(workspace, &known);
+    prompts(workspace, platform, &known);
+    hooks(workspace, &known);
     rust_tools(workspace, platform);
     imports(workspace);
-    default_agent(workspace, &guesses);
+    default_agent(workspace, &known);
     if only_talks {
         unused(workspace);
     }
@@ -71,26 +75,26 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     workspace.places.keep(&listed("external", ""));
 }
 
-/// Aliases that stand for no model: those that an agent asks for are told there.
-fn aliases(workspace: &mut Workspace, platform: &Platform, guesses: &Guesses) {
+/// Aliases that stand for no model: those that an agent asks for are `told` there.
+fn aliases(workspace: &mut Workspace, platform: &Platform, known: &Known, mut told: BTreeSet<String>) {
     let flaw = |(alias, choice): (&String, &ModelChoice)| {
         let asked = ModelChoice { reference: alias.clone(), ..choice.clone() };
-        let stands = workspace.resolve(&asked).and_then(|one| model(workspace, &one.reference, platform, guesses));
+        let stands = workspace.resolve(&asked).and_then(|one| model(workspace, &one.reference, platform, known));
         Some((alias.clone(), choice.line, stands.err()?))
     };
     let flaws: Vec<_> = workspace.settings.models.iter().filter_map(flaw).collect();
     for (alias, line, message) in flaws {
-        if !workspace.problems.iter().any(|problem| problem.message.ends_with(&message)) {
+        if told.insert(message.clone()) {
             workspace.warn(SETTINGS, Some(line), format!("alias `{alias}`: {message}"));
         }
     }
 }
 
 /// Whether a run can ask the model `reference`, and else why not.
-fn model(workspace: &Workspace, reference: &str, platform: &Platform, guesses: &Guesses) -> Result<(), String> {
-    let flaw = |name: &str| workspace.flaws(DefinitionKind::Model, name).next();
+fn model(workspace: &Workspace, reference: &str, platform: &Platform, known: &Known) -> Result<(), String> {
+    let flaw = |name: &str| known.flaw(workspace, DefinitionKind::Model, name);
     let guess = |name: &str, names: &mut dyn Iterator<Item = &str>| {
-        guesses.nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
+        known.guesses.nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
     };
     if let Some(name) = reference.strip_prefix("workspace/") {
         if let Some(flaw) = flaw(name) {
@@ -99,7 +103,7 @@ fn model(workspace: &Workspace, reference: &str, platform: &Platform, guesses: &
         if workspace.models.contains_key(name) {
             return Ok(());
         }
-        if let Some(flaw) = workspace.unread_models() {
+        if let Some(flaw) = known.unread_models(workspace) {
             return Err(format!("its model `{reference}` is not known: mend `{}` first ({})", flaw.file, flaw.message));
         }
         let guess = guess(name, &mut workspace.models.keys().map(String::as_str));
@@ -144,40 +148,46 @@ fn channels(workspace: &mut Workspace, agent: &AgentDefinition) {
 }
 
 /// Names of tools that do not exist: the agent runs without them.
-fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform, guesses: &Guesses) {
+fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform, known: &Known) {
     let mut wrong = Vec::new();
     for name in &agent.tools.native {
         if !platform.native_tools.contains(name) {
-            let guess = guesses.nearest(name, platform.native_tools.iter().map(String::as_str));
+            let guess = known.guesses.nearest(name, platform.native_tools.iter().map(String::as_str));
             wrong.push((name, missing("native tool", name, guess)));
         }
     }
     // Where their file cannot be read, that is one mistake.
-    let most = if unread_tools(workspace).is_some() { 1 } else { usize::MAX };
+    let most = if known.unread_tools(workspace).is_some() { 1 } else { usize::MAX };
     let absent_servers = agent.tools.external.iter().flatten().filter(|name| !workspace.tools.contains_key(*name));
     for name in absent_servers.take(most) {
         let names = workspace.tools.keys().map(String::as_str);
-        wrong.push((name, absent(workspace, DefinitionKind::Tool, name, guesses.nearest(name, names))));
+        wrong.push((name, absent(workspace, (DefinitionKind::Tool, name), known, known.guesses.nearest(name, names))));
     }
     for name in agent.tools.actions.iter().flatten() {
         if !workspace.actions.contains_key(name) {
             let names = workspace.actions.keys().map(String::as_str);
-            wrong.push((name, absent(workspace, DefinitionKind::Action, name, guesses.nearest(name, names))));
+            wrong.push((
+                name,
+                absent(workspace, (DefinitionKind::Action, name), known, known.guesses.nearest(name, names)),
+            ));
         }
     }
     for name in agent.tools.skills.iter().flatten() {
         if !workspace.skills.contains_key(name) {
             let names = workspace.skills.keys().map(String::as_str);
-            wrong.push((name, absent(workspace, DefinitionKind::Skill, name, guesses.nearest(name, names))));
+            wrong.push((
+                name,
+                absent(workspace, (DefinitionKind::Skill, name), known, known.guesses.nearest(name, names)),
+            ));
         }
     }
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
     let forbidden: BTreeSet<&String> = agent.tools.forbidden().collect();
     let both = selected.filter(|name| forbidden.contains(name));
     wrong.extend(both.map(|name| (name, format!("`{name}` is selected and disallowed: leave one of them"))));
-    wrong.extend(not_forbidden(workspace, agent, guesses));
+    wrong.extend(not_forbidden(workspace, agent, known));
     let wrong = wrong.into_iter().map(|(name, message)| (workspace.places.line(&agent.file, name), message));
-    let wrong: Vec<_> = wrong.chain(strangers(workspace, (&agent.file, &agent.policy.approval), guesses)).collect();
+    let wrong: Vec<_> = wrong.chain(strangers(workspace, (&agent.file, &agent.policy.approval), known)).collect();
     let definition = DefinitionName::new(DefinitionKind::Agent, &agent.name);
     for (line, message) in wrong {
         workspace.disable(&agent.file, line, definition.clone(), message);
@@ -185,24 +195,16 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
 }
 
 /// Names that `agent` may not call, that nothing has, and that are like one that something has; with what is wrong with them.
-fn not_forbidden<'a>(
-    workspace: &Workspace,
-    agent: &'a AgentDefinition,
-    guesses: &Guesses,
-) -> Vec<(&'a String, String)> {
-    let of_tools: Vec<String> = workspace.tools.values().flat_map(http_names).collect();
-    let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&of_tools);
-    let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
-    let known: BTreeSet<&str> = names.iter().copied().collect();
-    let is_stranger = |name: &&String| is_exact(name) && !known.contains(name.as_str());
-    let strangers = agent.tools.forbidden().filter(is_stranger);
-    let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, &names, guesses)?)));
+fn not_forbidden<'a>(workspace: &Workspace, agent: &'a AgentDefinition, known: &Known) -> Vec<(&'a String, String)> {
+    let strangers = agent.tools.forbidden().filter(|name| is_exact(name) && !known.of_tools.has(name));
+    let slips =
+        strangers.filter_map(|name| Some((name, meant(workspace, name, known.of_tools.iter(), &known.guesses)?)));
     let told = |name: &String, guess| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)));
     slips.map(|(name, guess)| (name, told(name, guess))).collect()
 }
 
 /// The complaint about `name`, which nothing has that can be used. Where its definition is wrong, that is to be mended first.
-fn absent(workspace: &Workspace, kind: DefinitionKind, name: &str, guess: Option<&str>) -> String {
+fn absent(workspace: &Workspace, (kind, name): (DefinitionKind, &str), known: &Known, guess: Option<&str>) -> String {
     let what = match kind {
         DefinitionKind::Tool => "tool server",
         DefinitionKind::Action => "action",
@@ -212,16 +214,11 @@ fn absent(workspace: &Workspace, kind: DefinitionKind, name: &str, guess: Option
         DefinitionKind::Hook => "hook",
         DefinitionKind::Instructions | DefinitionKind::Settings | DefinitionKind::Prompts => "definition",
     };
-    let of_all = unread_tools(workspace).filter(|_| kind == DefinitionKind::Tool);
-    match workspace.flaws(kind, name).next().or(of_all) {
+    let of_all = || known.unread_tools(workspace).filter(|_| kind == DefinitionKind::Tool);
+    match known.flaw(workspace, kind, name).or_else(of_all) {
         Some(flaw) => format!("its {what} `{name}` cannot be used: mend `{}` first ({})", flaw.file, flaw.message),
         None => missing(what, name, guess),
     }
-}
-
-/// The error for which nothing of the file of tools is known: it may have any of them.
-fn unread_tools(workspace: &Workspace) -> Option<&Problem> {
-    workspace.problems.iter().find(|problem| is_of_all_tools(problem))
 }
 
 /// True for an error of the file of tools itself.
@@ -237,11 +234,11 @@ fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
 }
 
 /// Other agents that it names.
-fn others(workspace: &mut Workspace, agent: &AgentDefinition, guesses: &Guesses) {
+fn others(workspace: &mut Workspace, agent: &AgentDefinition, known: &Known) {
     let mut wrong = Vec::new();
     for name in agent.switch.iter().chain(&agent.subagents) {
-        if !workspace.agents.contains_key(name) && !is_broken(workspace, name) {
-            let guess = guesses.nearest(name, workspace.agents.keys().map(String::as_str));
+        if !workspace.agents.contains_key(name) && !is_broken(workspace, name, known) {
+            let guess = known.guesses.nearest(name, workspace.agents.keys().map(String::as_str));
             wrong.push((name, missing("agent", name, guess)));
         }
     }
@@ -268,19 +265,20 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition, guesses: &Guesses)
 }
 
 /// True if there is a file of the agent `name` that cannot be read: what is wrong with it is told there.
-fn is_broken(workspace: &Workspace, name: &str) -> bool {
-    !workspace.agents.contains_key(name) && workspace.flaws(DefinitionKind::Agent, name).next().is_some()
+fn is_broken(workspace: &Workspace, name: &str, known: &Known) -> bool {
+    !workspace.agents.contains_key(name) && known.flaw(workspace, DefinitionKind::Agent, name).is_some()
 }
 
 /// Texts for models and providers that no agent has.
-fn prompts(workspace: &mut Workspace, platform: &Platform, guesses: &Guesses) {
+fn prompts(workspace: &mut Workspace, platform: &Platform, known: &Known) {
     let own = workspace.models.keys().map(|name| format!("workspace/{name}"));
     let lent = workspace.platform_models.keys().chain(platform.models.iter().flatten());
     let references = own.chain(lent.map(|name| format!("platform/{name}")));
-    let known: Vec<String> = workspace.settings.models.keys().cloned().chain(references).collect();
-    let strange: Vec<String> = workspace.prompts.models.keys().filter(|name| !known.contains(name)).cloned().collect();
+    let all: Vec<String> = workspace.settings.models.keys().cloned().chain(references).collect();
+    let there: BTreeSet<&String> = all.iter().collect();
+    let strange: Vec<String> = workspace.prompts.models.keys().filter(|name| !there.contains(name)).cloned().collect();
     for name in strange {
-        let guess = guesses.nearest(&name, known.iter().map(String::as_str));
+        let guess = known.guesses.nearest(&name, all.iter().map(String::as_str));
         let message = format!("`llm_optimized.models`: {}", missing("model or alias", &name, guess));
         let line = workspace.places.line(PROMPTS, &key_of("models", &name));
         workspace.warn(PROMPTS, line, format!("{message}; a model of the workspace is `workspace/NAME`"));
@@ -288,7 +286,7 @@ fn prompts(workspace: &mut Workspace, platform: &Platform, guesses: &Guesses) {
     let strange = |name: &&String| !PROVIDERS.contains(&name.as_str());
     let strange: Vec<String> = workspace.prompts.providers.keys().filter(strange).cloned().collect();
     for name in strange {
-        let message = missing("provider", &name, guesses.nearest(&name, PROVIDERS));
+        let message = missing("provider", &name, known.guesses.nearest(&name, PROVIDERS));
         let there_are = PROVIDERS.join(", ");
         let line = workspace.places.line(PROMPTS, &key_of("providers", &name));
         workspace.warn(PROMPTS, line, format!("`llm_optimized.providers`: {message}; there are {there_are}"));
@@ -296,16 +294,16 @@ fn prompts(workspace: &mut Workspace, platform: &Platform, guesses: &Guesses) {
 }
 
 /// Agents that hooks ask.
-fn hooks(workspace: &mut Workspace, guesses: &Guesses) {
+fn hooks(workspace: &mut Workspace, known: &Known) {
     let hooks: Vec<_> = workspace.hooks.values().cloned().collect();
     for hook in hooks {
         if let HookHandlerDefinition::Agent { agent, .. } = &hook.handler
-            && let Some(message) = cannot_be_asked(workspace, agent, guesses)
+            && let Some(message) = cannot_be_asked(workspace, agent, known)
         {
             let line = workspace.places.line(&hook.file, agent);
             workspace.warn(&hook.file, line, format!("{message}: the hook fails each time"));
         }
-        if let Some(message) = matches_nothing(workspace, &hook, guesses) {
+        if let Some(message) = matches_nothing(workspace, &hook, known) {
             // It stays: a tool of a server may have that name, and it is better run than not.
             let line = hook.matcher.as_ref().and_then(|matcher| workspace.places.line(&hook.file, matcher));
             let mut problems = FileProblems::new(&hook.file);
@@ -317,17 +315,17 @@ fn hooks(workspace: &mut Workspace, guesses: &Guesses) {
 }
 
 /// Why a hook cannot ask `agent`.
-fn cannot_be_asked(workspace: &Workspace, agent: &str, guesses: &Guesses) -> Option<String> {
-    if !workspace.agents.contains_key(agent) && !is_broken(workspace, agent) {
-        let guess = guesses.nearest(agent, workspace.agents.keys().map(String::as_str));
+fn cannot_be_asked(workspace: &Workspace, agent: &str, known: &Known) -> Option<String> {
+    if !workspace.agents.contains_key(agent) && !is_broken(workspace, agent, known) {
+        let guess = known.guesses.nearest(agent, workspace.agents.keys().map(String::as_str));
         return Some(missing("agent", agent, guess));
     }
-    let is_refused = workspace.flaws(DefinitionKind::Agent, agent).next().is_some();
+    let is_refused = known.flaw(workspace, DefinitionKind::Agent, agent).is_some();
     is_refused.then(|| format!("its agent `{agent}` is disabled: mend that first"))
 }
 
 /// The complaint about a hook of tools whose matcher is a name that no tool has, and like one that a tool has.
-fn matches_nothing(workspace: &Workspace, hook: &HookDefinition, guesses: &Guesses) -> Option<String> {
+fn matches_nothing(workspace: &Workspace, hook: &HookDefinition, known: &Known) -> Option<String> {
     let is_of_tools = |event: &HookEvent| matches!(event, HookEvent::BeforeToolDispatch | HookEvent::AfterToolDispatch);
     let name = hook.matcher.as_deref()?.trim_start_matches('^').trim_end_matches('$');
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
@@ -336,10 +334,10 @@ fn matches_nothing(workspace: &Workspace, hook: &HookDefinition, guesses: &Guess
     }
     let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(workspace.tools.keys());
     let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
-    if names.iter().any(|known| known.contains(name)) {
+    if names.iter().any(|one| one.contains(name)) {
         return None;
     }
-    let guess = meant(workspace, name, &names, guesses)?;
+    let guess = meant(workspace, name, names.iter().copied(), &known.guesses)?;
     Some(format!("`matcher` meets no tool: did you mean `{guess}`? Until then every call of a tool waits for a person"))
 }
 
@@ -430,12 +428,12 @@ fn first_selected(tools: &ToolSelection) -> Option<&String> {
     tools.native.iter().chain(named.into_iter().flatten().flatten()).next()
 }
 
-fn default_agent(workspace: &mut Workspace, guesses: &Guesses) {
+fn default_agent(workspace: &mut Workspace, known: &Known) {
     let Some(name) = workspace.settings.default_agent.clone() else { return };
     let message = match workspace.agents.get(&name) {
-        None if is_broken(workspace, &name) => return workspace.ask_for_everything(),
+        None if is_broken(workspace, &name, known) => return workspace.ask_for_everything(),
         None => {
-            let guess = guesses.nearest(&name, workspace.agents.keys().map(String::as_str));
+            let guess = known.guesses.nearest(&name, workspace.agents.keys().map(String::as_str));
             missing("agent", &name, guess)
         }
         Some(agent) if agent.mode == AgentMode::Subagent => {

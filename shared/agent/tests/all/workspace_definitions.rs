@@ -428,6 +428,18 @@ fn an_agent_that_names_what_is_not_there_is_disabled() {
     assert!(lines(&workspace).iter().any(|line| line.contains("selected and disallowed")), "{:#?}", lines(&workspace));
 }
 
+/// Whoever writes them may write as many as he likes: each is looked up, and not held against all that was found before.
+#[test]
+fn thousands_of_names_that_nothing_has_are_told_of_each_agent_that_has_them() {
+    let names: Vec<String> = (0..15_000).map(|number| format!("a{number}")).collect();
+    let agent = format!("---\nmodel: fast\ntools: {{actions: [{}]}}\n---\nHi\n", names.join(","));
+    let paths = ["a", "b", "c", "d"].map(|name| format!(".openharness/agents/{name}.md"));
+    let agents: Vec<_> = paths.iter().map(|path| (path.as_str(), agent.as_str())).collect();
+    let workspace = declared(&agents);
+    assert_eq!(workspace.problems.len(), paths.len() * names.len());
+    assert!(workspace.is_enabled(DefinitionKind::Agent, "assistant"), "one that names none of them");
+}
+
 #[test]
 fn instructions_are_composed_in_their_order() {
     let prompts = "base: {inline: Base.}\nllm_optimized:\n  providers: {openai-compatible: Provider.}\n  models: {fast: {file: prompts/fast.md}}\n\

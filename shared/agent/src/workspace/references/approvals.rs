@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dormouse_ports::model::wire_name;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
+use super::known::{Known, Names};
 use super::missing;
 use crate::names::Guesses;
 use crate::workspace::Workspace;
@@ -14,8 +15,8 @@ use crate::workspace::problem::{FileProblems, Problem, Severity};
 use crate::workspace::settings::WorkspaceKind;
 
 /// Approvals of the settings that ask for nothing there is: until they are mended a person is asked for everything.
-pub(super) fn approvals(workspace: &mut Workspace, guesses: &Guesses) {
-    let wrong = strangers(workspace, (SETTINGS, &workspace.settings.approval), guesses);
+pub(super) fn approvals(workspace: &mut Workspace, known: &Known) {
+    let wrong = strangers(workspace, (SETTINGS, &workspace.settings.approval), known);
     if wrong.is_empty() {
         return;
     }
@@ -46,14 +47,14 @@ pub(super) fn idle_approvals(workspace: &mut Workspace) {
 
 /// Patterns of approvals that match nothing of what there is, as a regular expression does not. Where nothing is there yet, or
 /// servers offer what they like, they may match later.
-pub(super) fn unmatched_approvals(workspace: &mut Workspace) {
+pub(super) fn unmatched_approvals(workspace: &mut Workspace, known: &Known) {
     if workspace.settings.kind == WorkspaceKind::Chat {
         return;
     }
     let native: Vec<String> = NATIVE_TOOLS.iter().map(|name| (*name).to_owned()).collect();
     let actions: Vec<String> = workspace.actions.keys().cloned().collect();
     let external: Vec<String> = match all_known(workspace) {
-        true => workspace.tools.values().flat_map(http_names).collect(),
+        true => known.of_http.iter().map(str::to_owned).collect(),
         false => Vec::new(),
     };
     let agents = workspace.agents.values().map(|agent| (agent.file.as_str(), &agent.policy.approval));
@@ -64,7 +65,10 @@ pub(super) fn unmatched_approvals(workspace: &mut Workspace) {
             ("actions", &policy.actions, &actions),
             ("external", &policy.external, &external),
         ] {
-            let is_idle = |pattern: &&String| !is_exact(pattern) && !names.is_empty() && !matches([*pattern], names);
+            let is_idle = |pattern: &&String| {
+                let is_pattern = !is_exact(pattern) && !names.is_empty();
+                is_pattern && known.guesses.affords(pattern, names) && !matches([*pattern], names)
+            };
             for pattern in patterns.iter().filter(is_idle) {
                 let line = workspace.places.line(file, &listed(list, pattern)).or(policy.line);
                 let message = format!(
@@ -137,25 +141,25 @@ impl Workspace {
 pub(super) fn strangers(
     workspace: &Workspace,
     (file, policy): (&str, &ApprovalPolicy),
-    guesses: &Guesses,
+    known: &Known,
 ) -> Vec<(Option<usize>, String)> {
     let line = |list: &str, name: &str| workspace.places.line(file, &listed(list, name));
     let mut found = Vec::new();
     for name in policy.native.iter().filter(|name| is_exact(name) && !NATIVE_TOOLS.contains(&name.as_str())) {
-        found.push((line("native", name), unasked("native tool", name, guesses.nearest(name, NATIVE_TOOLS))));
+        found.push((line("native", name), unasked("native tool", name, known.guesses.nearest(name, NATIVE_TOOLS))));
     }
     for name in policy.actions.iter().filter(|name| is_exact(name) && !workspace.actions.contains_key(*name)) {
-        let guess = guesses.nearest(name, workspace.actions.keys().map(String::as_str));
+        let guess = known.guesses.nearest(name, workspace.actions.keys().map(String::as_str));
         found.push((line("actions", name), unasked("action", name, guess)));
     }
-    let names = if policy.external.is_empty() { None } else { names_of_http(workspace) };
+    let names = if policy.external.is_empty() { None } else { names_of_http(workspace, known) };
     for name in &policy.external {
         let place = match name {
             name if workspace.actions.contains_key(name) => "actions",
             name if NATIVE_TOOLS.contains(&name.as_str()) => "native",
             name => {
-                if let Some(names) = names.as_ref().filter(|names| is_exact(name) && !names.contains(name)) {
-                    let guess = guesses.nearest(name, names.iter().map(String::as_str));
+                if let Some(names) = names.filter(|names| is_exact(name) && !names.has(name)) {
+                    let guess = known.guesses.nearest(name, names.iter());
                     found.push((line("external", name), unasked("tool", name, guess)));
                 }
                 continue;
@@ -168,9 +172,9 @@ pub(super) fn strangers(
 }
 
 /// The names of all tools, where these are known: servers are asked for theirs when a run begins.
-fn names_of_http(workspace: &Workspace) -> Option<Vec<String>> {
+fn names_of_http<'k>(workspace: &Workspace, known: &'k Known) -> Option<&'k Names> {
     let is_known = !workspace.tools.is_empty() && all_known(workspace);
-    is_known.then(|| workspace.tools.values().flat_map(http_names).collect())
+    is_known.then_some(&known.of_http)
 }
 
 /// True if no tool comes from a server: those are asked for theirs when a run begins.
@@ -194,8 +198,12 @@ fn names_of(tool: &ToolDefinition, plain: &str) -> Vec<String> {
 }
 
 /// The name of `names` that `written` was to be: close to it where there are tools whose names are not known.
-pub(super) fn meant<'n>(workspace: &Workspace, written: &str, names: &[&'n str], guesses: &Guesses) -> Option<&'n str> {
-    let names = names.iter().copied();
+pub(super) fn meant<'n>(
+    workspace: &Workspace,
+    written: &str,
+    names: impl Iterator<Item = &'n str>,
+    guesses: &Guesses,
+) -> Option<&'n str> {
     if all_known(workspace) { guesses.nearest(written, names) } else { guesses.slip_of(written, names) }
 }
 
