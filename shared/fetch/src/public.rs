@@ -54,7 +54,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0x64, 0xff9b, ..] => is_public_v4(v4(segments[6], segments[7])),
         [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
         // Only this part is given out to the public; the rest of it is for documentation.
-        [first, second, ..] => (0x2000..0x4000).contains(&first) && !(first == 0x2001 && second == 0xdb8),
+        [first, second, ..] => {
+            let is_documentation = (first == 0x2001 && second == 0xdb8) || (first == 0x3fff && second < 0x1000);
+            (0x2000..0x4000).contains(&first) && !is_documentation
+        }
     }
 }
 
@@ -95,6 +98,8 @@ mod tests {
             "http://[64:ff9b:1:a9fe:a9:fe00:808:808]/",
             "http://[2001:0:7f00:1::808:808]/",
             "http://[2002:7f00:1::]/",
+            "http://[2001:db8::1]/",
+            "http://[3fff:fff::1]/",
             "http://[fd00:ec2::254]/",
             "http://[fe80::1]/",
         ] {
