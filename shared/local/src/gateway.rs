@@ -92,10 +92,15 @@ impl Gateway {
 
 /// Lets requests pass that are for this machine, and not from pages of others.
 pub(crate) async fn meant_for_us(State(hosts): State<Hosts>, request: Request<Body>, next: Next) -> Response {
-    match hosts.check(request.method(), request.uri(), request.headers()) {
+    let mut response = match hosts.check(request.method(), request.uri(), request.headers()) {
         Ok(()) => next.run(request.map(listen::in_time)).await,
         Err(message) => failure(StatusCode::FORBIDDEN, Category::Unauthorized, &message),
+    };
+    // As the application says of its own answers: no browser takes one for something else, and none keeps a key.
+    for (name, value) in [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")] {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
+    response
 }
 
 async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Response {

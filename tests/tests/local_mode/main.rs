@@ -310,8 +310,11 @@ async fn an_operator_needs_the_key() {
         let asked = dormouse_tests::client().post(dormouse.url(path)).json(&json!({})).send().await;
         assert_eq!(asked.expect("an answer").status().as_u16(), 401, "{path}");
     }
-    let asked = dormouse_tests::client().get(dormouse.url("/_local/events")).send().await;
-    assert_eq!(asked.expect("an answer").status().as_u16(), 401);
+    let asked = dormouse_tests::client().get(dormouse.url("/_local/events")).send().await.expect("an answer");
+    assert_eq!(asked.status().as_u16(), 401);
+    for (name, value) in [("x-content-type-options", "nosniff"), ("cache-control", "no-store")] {
+        assert_eq!(asked.headers().get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
