@@ -39,6 +39,12 @@ pub(crate) enum DeclaredFailure {
     Workspace(#[from] WorkspaceFailure),
     #[error("no agent of {} can run: `dormouse workspace check` says what is wrong", .0.display())]
     NoAgent(PathBuf),
+    #[error(
+        "the data folder {} is the workspace, or a folder around it: the keys of the server would be among the files of the agents, \
+         or these hidden with them. Leave --data out, or name a folder in the workspace or beside it; what is in that one \
+         already can be moved there", .0.display()
+    )]
+    DataAround(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -119,6 +125,9 @@ pub(crate) async fn declared(
     terminal: Option<AtTerminal>,
     of_crate: &CrateTools,
 ) -> Result<DeclaredAgents, DeclaredFailure> {
+    if is_around(data, folder) {
+        return Err(DeclaredFailure::DataAround(data.to_owned()));
+    }
     let files = definitions(folder).await.map_err(WorkspaceFailure::from)?;
     // Tools in Rust that are missing are told of below, with what else is left out.
     let mut workspace = loaded(&files, folder, &platform());
@@ -172,6 +181,12 @@ pub(crate) async fn declared(
     let history = FolderHistory::new(history, keeper, workspace.settings.mirrors_history());
     let default = workspace.settings.default_agent.clone().unwrap_or_else(|| first.clone());
     Ok(DeclaredAgents { agents: source, names, default, history })
+}
+
+/// True if `data` is `folder`, or a folder around it, by whatever name. What is not there is around nothing.
+fn is_around(data: &Path, folder: &Path) -> bool {
+    let both = data.canonicalize().ok().zip(folder.canonicalize().ok());
+    both.is_some_and(|(data, folder)| folder.starts_with(data))
 }
 
 /// The definitions that were read last, and the names of the agents that can run by them; `None` where there are none.

@@ -25,7 +25,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::assistant::world::{Wire, command, eventually};
-use crate::process::Dormouse;
+use crate::process::{Dormouse, program};
 use world::{Project, SOUND};
 
 const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
@@ -339,6 +339,23 @@ async fn a_data_folder_with_the_runs_of_another_workspace_is_told_of_at_the_star
     }
     let dormouse = serve(&other.folder());
     eventually("it is told", || dormouse.logged().contains(told)).await;
+}
+
+/// The agents would have the keys of the server among their files.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_folder_that_is_the_workspace_or_around_it_is_refused() {
+    let project = Project::of(&[]).await;
+    let around = project.path("").parent().expect("a folder").to_owned();
+    std::os::unix::fs::symlink(project.path(""), around.join("other")).expect("a link");
+    let before = fs::read_dir(project.path("")).expect("a folder").count();
+    for data in [project.path(""), around.join("other"), around] {
+        let mut dev = program();
+        dev.args(["dev", "--port", "0", "--no-tour", "--workspace", &project.folder(), "--data"]).arg(&data);
+        let refused = dev.output().expect("it runs");
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && told.contains("or a folder around it"), "{refused:?}");
+    }
+    assert_eq!(fs::read_dir(project.path("")).expect("a folder").count(), before, "nothing is made");
 }
 
 #[test]
