@@ -100,6 +100,8 @@ pub struct Declared {
     pub left_out: Vec<String>,
     /// True if an agent that was left out may be made when that is tried again.
     pub(crate) may_pass: bool,
+    /// Bytes, about, that they hold.
+    pub(crate) held: usize,
     /// Of what each agent is made.
     pub(crate) parts: Vec<AgentParts>,
 }
@@ -112,7 +114,7 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
     let mut left_out = Vec::new();
     let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
     let agents = Agents::new();
-    let mut declared = Declared { agents, names: Vec::new(), left_out, may_pass: false, parts: Vec::new() };
+    let mut declared = Declared { agents, names: Vec::new(), left_out, may_pass: false, held: 0, parts: Vec::new() };
     let mut staff = Staff::of(workspace);
     let limits = AgentLimits { shown_in_spans: models::shown_in_spans(ports).await, ..AgentLimits::default() };
     for agent in found {
@@ -129,7 +131,8 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
             }
         }
     }
-    let staff = staff.with_colleagues(workspace, &mut declared.left_out);
+    let (staff, held) = staff.with_colleagues(workspace, &mut declared.left_out);
+    declared.held = held;
     let known = join_all(staff.iter().map(|parts| parts.known_tools(LISTED_WITHIN))).await;
     for (parts, tools) in staff.into_iter().zip(known) {
         if parts.agent.mode != AgentMode::Subagent {

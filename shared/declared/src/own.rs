@@ -34,6 +34,8 @@ use crate::{DeclaredPorts, agents};
 
 /// Definitions that a process keeps compiled; those that were used longest ago go first.
 const KEPT: usize = 64;
+/// Bytes, about, that what is kept holds.
+const KEPT_BYTES: usize = 128 << 20;
 /// Bytes of all definitions of a workspace together, without what agents wrote into its memory.
 const LARGEST: usize = 1024 * 1024;
 /// Files of a folder that are read, more than are looked at, and those of the memory.
@@ -119,6 +121,8 @@ struct MadeAgents {
     unkept: Mutex<Option<Arc<Bundle>>>,
     /// When they are made again, where one is left out that may be there then.
     until: Option<Timestamp>,
+    /// Bytes, about, that they hold.
+    held: usize,
 }
 
 impl MadeAgents {
@@ -203,9 +207,13 @@ impl StoredAgents {
             OwnAgents { personas, catalog, refused, refused_whole: None, default_agent, only_talks: offer.only_talks };
         let unkept = Mutex::new((!kept).then(|| Arc::new(bundle)));
         let until = declared.may_pass.then(|| self.from.lender.clock.now() + FRESH);
-        let made = Arc::new(MadeAgents { lent, graphs, own, offer, unkept, until });
+        let held = declared.held;
+        let made = Arc::new(MadeAgents { lent, graphs, own, offer, unkept, until, held });
         let mut all = locked(&self.made);
-        while all.len() >= KEPT {
+        let is_full = |all: &IndexMap<String, Arc<MadeAgents>>| {
+            all.len() >= KEPT || all.values().map(|one| one.held).sum::<usize>() + held > KEPT_BYTES
+        };
+        while !all.is_empty() && is_full(&all) {
             all.shift_remove_index(0);
         }
         all.insert(version, made.clone());

@@ -65,12 +65,12 @@ impl Staff {
         Ok(())
     }
 
-    /// The agents with those that they may call; in a `chat` workspace they call no other agent. Those for whose colleagues there
-    /// is no room are left out, with a sentence.
-    pub(crate) fn with_colleagues(self, workspace: &Workspace, left_out: &mut Vec<String>) -> Vec<AgentParts> {
+    /// The agents with those that they may call, and the bytes that they hold; in a `chat` workspace they call no other agent. Those
+    /// for whose colleagues there is no room are left out, with a sentence.
+    pub(crate) fn with_colleagues(self, workspace: &Workspace, left_out: &mut Vec<String>) -> (Vec<AgentParts>, usize) {
         let Self { mut agents, mut room, .. } = self;
         if workspace.settings.kind == WorkspaceKind::Chat {
-            return agents.into_values().map(|held| held.parts).collect();
+            return (agents.into_values().map(|held| held.parts).collect(), MOST_HELD - room.0);
         }
         let all: Vec<_> = agents.values().map(|held| colleagues_of(&agents, &held.parts.agent, &mut room)).collect();
         for (held, colleagues) in agents.values_mut().zip(all) {
@@ -88,7 +88,7 @@ impl Staff {
                 None => left_out.push(no_room(parts)),
             }
         }
-        found
+        (found, MOST_HELD - room.0)
     }
 }
 
