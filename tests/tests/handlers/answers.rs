@@ -1,5 +1,7 @@
 //! What an answer may say, and what a request may set: of the graphs that ship, each.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::{InvocationStatus, limits};
 use serde_json::{Value, json};
 
@@ -154,4 +156,24 @@ async fn an_address_is_good_for_a_time() {
     assert_eq!(world.post(&callback, &answer).await.status, 410);
     let foreign = callback.replacen("o1", "o2", 1);
     assert_eq!(world.post(&foreign, &answer).await.status, 404);
+}
+
+/// What is signed is what the token says and then the id: bytes that are moved from the one to the other make no other address.
+#[tokio::test]
+async fn an_address_opens_no_invocation_whose_id_its_own_ends_with() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let own = world.asleep("evil-o1").await;
+    let (_, token) = own.split_once("?token=").expect("a token");
+    let bytes = URL_SAFE_NO_PAD.decode(token).expect("base64url");
+    let (said, signature) = bytes.split_at(16);
+    let forged = URL_SAFE_NO_PAD.encode([said, b"evil-", signature].concat());
+    let before = world.written();
+    assert_eq!(world.get(&format!("/invocations/o1?token={forged}")).await.status, 404);
+    let answer = json!({ "decision": "yes" });
+    for path in [format!("/callback/o1?token={forged}"), format!("/invocations/o1/cancel?token={forged}")] {
+        assert_eq!(world.post(&path, &answer).await.status, 404, "{path}");
+    }
+    assert_eq!(world.written(), before);
+    assert_eq!(world.get(&callback.replace("/callback/", "/invocations/")).await.status, 200);
 }
