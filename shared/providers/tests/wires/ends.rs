@@ -60,7 +60,7 @@ async fn an_answer_that_is_cut_in_the_middle_may_be_paid() {
 async fn an_answer_that_was_lost_may_be_paid_also_where_the_attempts_behind_it_find_nobody() {
     let away = || ScriptedAnswer::json(503, &json!({}));
     let cut = ScriptedAnswer::events(&[chunk(json!({ "content": "I am" }), Value::Null)]);
-    let garbled = ScriptedAnswer::events(&["{\"choices\": ["]);
+    let garbled = ScriptedAnswer::events(["{\"choices\": ["]);
     for (first, may_be_paid) in [(away(), false), (cut, true), (garbled, true)] {
         let stage = Stage::answering(first);
         stage.fetch.answer(away()).answer(away());
