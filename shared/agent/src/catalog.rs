@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use dormouse_ports::execution::ExecutionTier;
 use serde::Serialize;
 
@@ -69,7 +71,7 @@ impl Catalog {
 /// Lists what `workspace` offers on `platform`. A `chat` workspace has no tools, even if its files declare some.
 pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
     let acts = workspace.settings.kind == WorkspaceKind::Project;
-    Catalog {
+    let mut catalog = Catalog {
         digest: workspace.digest.clone(),
         kind: workspace.settings.kind,
         tier: platform.tier.filter(|_| acts),
@@ -81,16 +83,33 @@ pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
         skills: if acts { skills(workspace) } else { Vec::new() },
         hooks: if acts { hooks(workspace) } else { Vec::new() },
         native_tools: if acts { native_tools(platform) } else { Vec::new() },
+    };
+    let mut flaws: BTreeMap<&DefinitionName, Vec<String>> = BTreeMap::new();
+    for problem in &workspace.problems {
+        if let Some(name) = &problem.disables {
+            flaws.entry(name).or_default().push(problem.message.clone());
+        }
     }
+    for (kind, entries) in [
+        (DefinitionKind::Agent, &mut catalog.agents),
+        (DefinitionKind::Model, &mut catalog.models),
+        (DefinitionKind::Tool, &mut catalog.tools),
+        (DefinitionKind::Action, &mut catalog.actions),
+        (DefinitionKind::Skill, &mut catalog.skills),
+        (DefinitionKind::Hook, &mut catalog.hooks),
+    ] {
+        for entry in entries {
+            let own = flaws.get(&DefinitionName::new(kind, &entry.name)).into_iter().flatten().cloned();
+            entry.reasons = own.chain(std::mem::take(&mut entry.reasons)).collect();
+            entry.enabled = entry.reasons.is_empty();
+        }
+    }
+    catalog
 }
 
-/// The entry of `name`, disabled by the problems of its definition.
-fn entry(workspace: &Workspace, kind: DefinitionKind, name: &str, description: String) -> CatalogEntry {
-    let mine = workspace.problems.iter().filter(|problem| {
-        problem.disables.as_ref().is_some_and(|disabled| disabled.kind == kind && disabled.name == name)
-    });
-    let reasons: Vec<String> = mine.map(|problem| problem.message.clone()).collect();
-    CatalogEntry { name: name.to_owned(), description, mode: None, enabled: reasons.is_empty(), reasons }
+/// The entry of `name`, before what is wrong with its definition is added.
+fn entry(name: &str, description: String) -> CatalogEntry {
+    CatalogEntry { name: name.to_owned(), description, mode: None, enabled: true, reasons: Vec::new() }
 }
 
 /// Names of disabled definitions of `kind` that could not even be read.
@@ -100,24 +119,21 @@ fn unread<'w>(
     is_read: impl Fn(&str) -> bool + 'w,
 ) -> impl Iterator<Item = CatalogEntry> + 'w {
     let names = workspace.disabled.iter().filter(move |name| name.kind == kind && !is_read(&name.name));
-    names.map(move |name| entry(workspace, kind, &name.name, String::new()))
+    names.map(|name| entry(&name.name, String::new()))
 }
 
 fn agents(workspace: &Workspace) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Agent;
     let shown = workspace.agents.values().filter(|agent| !agent.hidden);
-    let shown = shown.map(|agent| CatalogEntry {
-        mode: Some(agent.mode),
-        ..entry(workspace, kind, &agent.name, agent.description.clone())
-    });
+    let shown =
+        shown.map(|agent| CatalogEntry { mode: Some(agent.mode), ..entry(&agent.name, agent.description.clone()) });
     shown.chain(unread(workspace, kind, |name| workspace.agents.contains_key(name))).collect()
 }
 
 fn models(workspace: &Workspace) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Model;
     let models = workspace.models.values().chain(workspace.platform_models.values());
-    let models =
-        models.map(|model| entry(workspace, kind, &model.name, format!("{} of {}", model.model, model.provider)));
+    let models = models.map(|model| entry(&model.name, format!("{} of {}", model.model, model.provider)));
     let is_read = |name: &str| {
         let of_platform =
             name.strip_prefix("platform/").is_some_and(|name| workspace.platform_models.contains_key(name));
@@ -142,7 +158,7 @@ fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
                 (format!("tools in Rust `{tools}`"), refused)
             }
         };
-        let mut entry = entry(workspace, kind, &tool.name, what);
+        let mut entry = entry(&tool.name, what);
         entry.reasons.extend(refused);
         entry.reasons.extend((!tool.enabled).then(|| "`enabled: false` in its settings".to_owned()));
         entry.enabled = entry.reasons.is_empty();
@@ -155,7 +171,7 @@ fn actions(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Action;
     let refused = (!platform.runs_commands()).then(|| "no command can be run here".to_owned());
     let actions = workspace.actions.values().map(|action| {
-        let mut entry = entry(workspace, kind, &action.name, action.description.clone());
+        let mut entry = entry(&action.name, action.description.clone());
         entry.reasons.extend(refused.clone());
         entry.enabled = entry.reasons.is_empty();
         entry
@@ -166,24 +182,17 @@ fn actions(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
 fn skills(workspace: &Workspace) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Skill;
     let skills = workspace.skills.values();
-    let skills = skills.map(|skill| entry(workspace, kind, &skill.name, skill.description.clone()));
+    let skills = skills.map(|skill| entry(&skill.name, skill.description.clone()));
     skills.chain(unread(workspace, kind, |name| workspace.skills.contains_key(name))).collect()
 }
 
 fn hooks(workspace: &Workspace) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Hook;
     let at = |hook: &HookDefinition| hook.events.iter().map(|event| event.as_str()).collect::<Vec<_>>().join(", ");
-    let hooks = workspace.hooks.values().map(|hook| entry(workspace, kind, &hook.name, format!("at {}", at(hook))));
+    let hooks = workspace.hooks.values().map(|hook| entry(&hook.name, format!("at {}", at(hook))));
     hooks.chain(unread(workspace, kind, |name| workspace.hooks.contains_key(name))).collect()
 }
 
 fn native_tools(platform: &Platform) -> Vec<CatalogEntry> {
-    let entry = |name: &String| CatalogEntry {
-        name: name.clone(),
-        description: String::new(),
-        mode: None,
-        enabled: true,
-        reasons: Vec::new(),
-    };
-    platform.native_tools.iter().map(entry).collect()
+    platform.native_tools.iter().map(|name| entry(name, String::new())).collect()
 }
