@@ -15,13 +15,15 @@ impl IdempotencyKey {
     /// The key in the header, if there is one.
     ///
     /// # Errors
-    /// `invalid_request` if it is empty, too long or holds control characters.
+    /// `invalid_request` if it is empty, too long, or holds control characters or what is no UTF-8.
     pub fn read(header: Option<&str>) -> Result<Option<Self>, ProtocolError> {
         let Some(key) = header else { return Ok(None) };
-        if (1..=MAX_KEY_CHARS).contains(&key.chars().count()) && !key.contains(char::is_control) {
+        // What is no UTF-8 is read as replacement characters: two keys that differ there would be one.
+        let is_unread = |one: char| one.is_control() || one == char::REPLACEMENT_CHARACTER;
+        if (1..=MAX_KEY_CHARS).contains(&key.chars().count()) && !key.contains(is_unread) {
             Ok(Some(Self(key.to_owned())))
         } else {
-            let message = format!("expected 1 to {MAX_KEY_CHARS} printable characters");
+            let message = format!("expected 1 to {MAX_KEY_CHARS} printable characters in UTF-8");
             Err(ProtocolError::invalid(IDEMPOTENCY_HEADER, message))
         }
     }
@@ -72,7 +74,7 @@ mod tests {
         for good in ["a", "3f2c 1", &"\u{e9}".repeat(255)] {
             assert_eq!(IdempotencyKey::read(Some(good)).expect("a key").expect("a key").as_str(), good);
         }
-        for bad in ["", "a\nb", &"x".repeat(256)] {
+        for bad in ["", "a\nb", &"x".repeat(256), &String::from_utf8_lossy(b"cl\xe9")] {
             assert_eq!(IdempotencyKey::read(Some(bad)).expect_err("no key").param(), Some(IDEMPOTENCY_HEADER));
         }
     }
