@@ -63,6 +63,8 @@ pub(crate) struct Services {
     pub(crate) jobs: Vec<Map>,
     /// How often each payment of an agent was made, by the key of its call.
     pub(crate) paid: BTreeMap<String, u32>,
+    /// Runs of agents whose model refused its key once.
+    pub(crate) refused: BTreeSet<String>,
     rules: BTreeMap<RuleName, EventShape>,
     /// Rules that take effect with the next wait, for a bug that makes them late.
     late: Vec<EventRule>,
