@@ -16,6 +16,7 @@ mod hooks_ends;
 mod images;
 mod pending;
 mod questions;
+mod rests;
 mod runs;
 mod told;
 mod workspace;
