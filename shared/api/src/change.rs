@@ -408,7 +408,7 @@ impl SessionChange {
         let session = &mut self.session.kept.resource;
         (session.state, session.envelope.updated_at) = (state, self.now);
         let end = SessionEnd { state, updated_at: self.now, own: self.session.kept.own.clone() };
-        let end = EndOfStream { known: object(&end)?, behind: self.session.told_at };
+        let end = EndOfStream { known: object(&end)?, behind: self.session.told_at, ..EndOfStream::default() };
         let mut entries = self.events.iter().map(object).collect::<Result<Vec<_>, _>>()?;
         for (at, material) in std::mem::take(&mut self.material) {
             if let Some(entry) = entries.get_mut(at) {

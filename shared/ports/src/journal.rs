@@ -126,6 +126,28 @@ pub struct Append {
     pub fed: Option<Fed>,
 }
 
+impl Append {
+    /// Number of entries at the end of its stream, behind this append, that no row of its feed reports yet. One without a feed
+    /// is reported by none itself, and leaves those before it to the next one.
+    pub fn leaves_unreported(&self) -> u64 {
+        let StreamEnd::Append(end) = &self.end else { return 0 };
+        let leaves = if self.fed.is_some() { end.later } else { end.unreported > 0 };
+        if leaves { end.unreported + self.entries.len() as u64 } else { 0 }
+    }
+
+    /// The row of its feed that reports it, and with it those before that none does, where it was sent at `at`; `None` where none
+    /// does now.
+    pub fn row(&self, at: Timestamp) -> Option<(&Fed, FeedRow)> {
+        let fed = self.fed.as_ref().filter(|_| self.leaves_unreported() == 0)?;
+        let before = match &self.end {
+            StreamEnd::Store => 0,
+            StreamEnd::Append(end) => end.unreported,
+        };
+        let (first, count) = (self.first.saturating_sub(before), self.entries.len() as u64 + before);
+        Some((fed, FeedRow { at, stream: self.stream.clone(), first, count }))
+    }
+}
+
 /// The feed that reports an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fed {
@@ -160,6 +182,11 @@ pub struct EndOfStream {
     pub known: Map,
     /// Instant at which the append before was sent, as [`StreamTip::at`] told it; this one counts as sent later.
     pub behind: Option<Timestamp>,
+    /// Number of the entries right before the first of this append that no row of a feed reports yet, as
+    /// [`StreamTip::unreported`] told it: the row of this append reports them, too.
+    pub unreported: u64,
+    /// True if a later append of the same stream reports this one: its feed gets no row now.
+    pub later: bool,
 }
 
 /// The end of a stream, as its newest append has it.
@@ -171,6 +198,8 @@ pub struct StreamTip {
     pub at: Option<Timestamp>,
     /// [`EndOfStream::known`], where the append keeps the end.
     pub known: Option<Map>,
+    /// Number of entries at the end of the stream that no row of a feed reports yet.
+    pub unreported: u64,
 }
 
 /// Writes of a commit to documents and streams.
@@ -247,7 +276,7 @@ impl Journal {
     }
 
     /// Checks that it can be written at all: no entry is without a place, no document, stream or place of a list stands
-    /// in it twice, every append has entries and a first position.
+    /// in it twice, every append has entries and a first position, and reports none from before its stream.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] with the first violation.
@@ -274,6 +303,9 @@ impl Journal {
         for append in &self.appends {
             if append.entries.is_empty() || append.first == 0 {
                 return invalid(format!("an append to stream {:?} needs entries and a position from 1", append.stream));
+            }
+            if matches!(&append.end, StreamEnd::Append(end) if end.unreported >= append.first) {
+                return invalid(format!("an append to stream {:?} reports more than is before it", append.stream));
             }
             if !streams.insert(&append.stream) {
                 return invalid(format!("one commit appends to stream {:?} twice", append.stream));
@@ -341,16 +373,16 @@ pub struct EntryStretch {
     pub more: bool,
 }
 
-/// An append that a feed reports.
+/// An append that a feed reports, with those right before it in its stream that were [reported later](EndOfStream::later).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRow {
-    /// Instant at which it was sent; later than the append before it in the same stream.
+    /// Instant at which the append was sent; later than the one before it in the same stream.
     pub at: Timestamp,
     /// The stream that grew.
     pub stream: String,
-    /// The position of the first entry of the append.
+    /// The position of the first entry that it reports.
     pub first: u64,
-    /// Number of its entries.
+    /// Number of entries that it reports.
     pub count: u64,
 }
 
@@ -401,12 +433,12 @@ pub struct FeedPage {
     pub is_fresh: bool,
 }
 
-/// An append that a feed reports, with its entries.
+/// An append that a feed reports, with the entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FedAppend {
     /// Its row in the feed.
     pub row: FeedRow,
-    /// Its entries. One without fields stands for one that cannot be read.
+    /// All entries that the row reports. One without fields stands for one that cannot be read.
     pub entries: Vec<StreamEntry>,
 }
 
@@ -465,7 +497,8 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError>;
 
-    /// The append that wrote the entry of `stream` at `position`, if there is one, as feeds report it.
+    /// The row that reports the entry of `stream` at `position`, if there is one, as it stands in the feed. Where none reports
+    /// it yet, a place before that of the row that will, of a row that ends with it: what is behind it has yet to be reported.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.

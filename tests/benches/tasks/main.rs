@@ -129,7 +129,7 @@ impl Bench {
             let mut known = tip.known.expect("a session");
             let first = tip.position + 1;
             known["own"]["position"] = (tip.position + count as u64).into();
-            let end = StreamEnd::Append(EndOfStream { known, behind: tip.at });
+            let end = StreamEnd::Append(EndOfStream { known, behind: tip.at, ..EndOfStream::default() });
             let append = Append { stream: id.clone(), end, first, entries: vec![event.clone(); count], fed: None };
             self.commit(Journal::new(Vec::new(), vec![append])).await;
             tip = self.store.tip(&id).await.expect("an answer");

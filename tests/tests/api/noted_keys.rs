@@ -239,12 +239,12 @@ async fn keys_of_an_earlier_version_count_for_their_day() {
     world.work().await.unwrap();
     let memory = world.memory.clone().unwrap();
     let now = world.clock.now();
-    let StreamTip { position, at, known } = memory.tip(&id).await.unwrap();
+    let StreamTip { position, at, known, .. } = memory.tip(&id).await.unwrap();
     let mut known = known.unwrap();
     known["own"].as_object_mut().unwrap().remove("keyed").unwrap();
     known["own"]["position"] = (position + 1).into();
     let entries = memory.entries(&id, position - 1, 1).await.unwrap().into_iter().map(|entry| entry.entry).collect();
-    let end = StreamEnd::Append(EndOfStream { known, behind: at });
+    let end = StreamEnd::Append(EndOfStream { known, behind: at, ..EndOfStream::default() });
     let append = Append { stream: id, end, first: position + 1, entries, fed: None };
     let asked = world.asked(ada(), "POST", &tasks, &says("Hello"), Some("k")).unwrap();
     let kept = json!({"hash": hex::encode(asked.body.hash()), "status": 202, "answer": task, "tenant": "acme"});

@@ -7,10 +7,10 @@ use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, Breadth, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Commits,
     Document, DocumentKey, DocumentWrite, Due, DueAction, EarlySignal, EndOfStream, Expected, FailureRecord, FanIn,
-    Fed, FedAppend, FeedPage, FeedRequest, GrowingLists, InvocationWrite, Invocations, Journal, Lease, LeaseRequest,
-    ListRequest, Listed, Map, Owner, Page, PartAnswer, PausedInvocation, PendingRow, Records, SessionExpectation,
-    SessionWrite, Sessions, SignalDescriptor, Signals, StateStore, StoreError, StoredList, StreamEnd, StreamTip,
-    SuspendFrom, Until, WakePlan,
+    Fed, FedAppend, FeedPage, FeedRequest, FeedRow, GrowingLists, InvocationWrite, Invocations, Journal, Lease,
+    LeaseRequest, ListRequest, Listed, Map, Owner, Page, PartAnswer, PausedInvocation, PendingRow, Records,
+    SessionExpectation, SessionWrite, Sessions, SignalDescriptor, Signals, StateStore, StoreError, StoredList,
+    StreamEnd, StreamTip, SuspendFrom, Until, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -230,7 +230,8 @@ impl History {
             // Sometimes it was read before the newest append.
             let stale = newest.filter(|_| self.dice.one_in(5)).map(|row| row.first);
             let first = stale.unwrap_or(tip.position + 1);
-            let end = StreamEnd::Append(EndOfStream { known: self.payload(), behind: tip.at });
+            let (unreported, later) = (tip.unreported.min(first.saturating_sub(1)), self.dice.one_in(2));
+            let end = StreamEnd::Append(EndOfStream { known: self.payload(), behind: tip.at, unreported, later });
             let entries = (0..=self.dice.roll(3)).map(|_| self.payload()).collect();
             journal.appends.push(Append { stream, end, first, entries, fed: Some(Fed::to("feed")) });
         }
@@ -258,11 +259,15 @@ impl History {
         let right = items(durable.documents(&request).await);
         agree(step, &request, &left, &right);
         for stream in ["x", "y", "z"] {
-            let known = |tip: Result<StreamTip, StoreError>| tip.map(|tip| (tip.position, tip.known));
+            let known = |tip: Result<StreamTip, StoreError>| tip.map(|tip| (tip.position, tip.known, tip.unreported));
             agree(step, &stream, &known(memory.tip(stream).await), &known(durable.tip(stream).await));
             let after = self.dice.roll(memory.tip(stream).await.expect("an answer").position + 2);
             let left = memory.entries(stream, after, 5).await;
             let right = durable.entries(stream, after, 5).await;
+            agree(step, &(stream, after), &left, &right);
+            let reported = |row: Result<Option<FeedRow>, StoreError>| row.map(|row| row.map(|it| (it.first, it.count)));
+            let left = reported(memory.append_of(stream, after).await);
+            let right = reported(durable.append_of(stream, after).await);
             agree(step, &(stream, after), &left, &right);
         }
         let after = format!("{:05}", self.dice.roll(STEPS as u64));

@@ -13,10 +13,10 @@ use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, Breadth, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
-    DocumentKey, DocumentWrite, Fed, FeedRequest, GrowingLists, InvocationId, InvocationStatus, InvocationWrite,
-    Invocations, Journal, Lease, LeaseRequest, ListRequest, Listed, Map, Owner, PausedInvocation, Records,
-    SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, StoreError, StreamEnd,
-    SuspendFrom,
+    DocumentKey, DocumentWrite, EndOfStream, Fed, FedAppend, FeedRequest, GrowingLists, InvocationId, InvocationStatus,
+    InvocationWrite, Invocations, Journal, Lease, LeaseRequest, ListRequest, Listed, Map, Owner, PausedInvocation,
+    Records, SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, StoreError, StreamEnd,
+    StreamTip, SuspendFrom,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -509,6 +509,44 @@ async fn rows_of_what_did_not_happen_are_passed_over() {
     let outcome = bench.store.commit(&announced(200, 3)).await;
     assert!(matches!(outcome, Err(CommitError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
     assert_eq!((bench.store.tip("s").await.expect("an answer").position, bench.faults.left()), (2, 0));
+}
+
+/// A row that reports appends from before its own counts only if that one happened, and was to be reported with it.
+#[tokio::test]
+async fn a_row_for_several_appends_is_passed_over_where_the_last_one_did_not_happen() {
+    let bench = bench(1).await;
+    let clock = std::sync::Arc::new(dormouse_testkit::ManualClock::default());
+    let store = bench.store.clone().timed_by(clock);
+    let kept = |tip: &StreamTip, count: usize, later: bool| {
+        let (behind, unreported) = (tip.at, tip.unreported);
+        let end = StreamEnd::Append(EndOfStream { behind, unreported, later, ..EndOfStream::default() });
+        Append { end, entries: vec![Map::new(); count], fed: Some(Fed::to("feed")), ..append(tip.position + 1) }
+    };
+    let rows = async || {
+        let feed = "feed".to_owned();
+        let until = Timestamp::MAX;
+        let page = store.feed(&FeedRequest { feed, labels: None, after: None, until, limit: 10 }).await;
+        let told = |append: FedAppend| (append.row.first, append.row.count, append.entries.len());
+        page.expect("an answer").appends.into_iter().map(told).collect::<Vec<_>>()
+    };
+    let end = async || store.tip("s").await.expect("an answer");
+    let send = async |id: &str, append: Append| store.commit(&journal(id, Vec::new(), vec![append])).await;
+    send("one", kept(&end().await, 1, true)).await.expect("it is written");
+    send("two", kept(&end().await, 2, true)).await.expect("it is written");
+    let tip = end().await;
+    bench.faults.script("TransactWriteItems", [Fault::throttled()]);
+    assert!(send("three", kept(&tip, 1, false)).await.is_err());
+    assert_eq!((bench.faults.left(), rows().await), (0, Vec::new()));
+    // At the same instant, by another writer: as long, and to be reported later.
+    send("four", kept(&tip, 1, true)).await.expect("it is written");
+    assert!(rows().await.is_empty(), "the row that was left is of no append");
+    let refused = send("five", kept(&tip, 2, false)).await;
+    assert!(matches!(refused, Err(CommitError::Journal(_))), "{refused:?}");
+    assert!(rows().await.is_empty());
+    send("six", kept(&end().await, 1, false)).await.expect("it is written");
+    assert_eq!(rows().await, [(1, 5, 5)]);
+    send("seven", kept(&end().await, 1, false)).await.expect("it is written");
+    assert_eq!(rows().await, [(1, 5, 5), (6, 1, 1)]);
 }
 
 /// A row whose transaction was sent again is known by the instant of the attempt that happened.

@@ -13,6 +13,9 @@
 //! same end one comes first. Places and rows are written ahead of the transaction and cost half there: until the document
 //! or the batch that they name is written they are phantoms, which readers pass over (`rows`). Positions have no gaps, so
 //! that batches of both kinds stand in one order.
+//!
+//! A batch that keeps the end of its stream may have no row, and count with those before it what is not reported. The row of
+//! the next one that has one reports all of it.
 
 use std::sync::Arc;
 
@@ -35,7 +38,7 @@ use super::item::{
 };
 use super::keys::{
     self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key,
-    LABEL, LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
+    LABEL, LAST_POSITION, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STREAM, TTL, UNREPORTED, VERSION,
 };
 use super::requests::Table;
 use super::write::{ItemWrite, WriteOutcome};
@@ -123,6 +126,12 @@ impl<'a> AppendWrites<'a> {
         if let StreamEnd::Append(end) = &append.end {
             item.insert(LAST_POSITION.to_owned(), number_value(last_of(append)));
             item.insert(KNOWN.to_owned(), encoder.document(&key, &end.known)?);
+            let unreported = append.leaves_unreported();
+            if unreported > 0 {
+                item.insert(UNREPORTED.to_owned(), number_value(unreported));
+            } else if end.unreported > 0 {
+                item.insert(REPORTS_FROM.to_owned(), number_value(append.first.saturating_sub(end.unreported)));
+            }
         }
         Ok(Self { append, batch: ItemWrite::put(&key, item) })
     }
@@ -184,20 +193,21 @@ impl<'a> AppendWrites<'a> {
         self.batch.clone().having(FED_AT, time_value(at))
     }
 
-    /// The row of the feed that reports it, if any.
+    /// The row of the feed that reports it, and those before it that none did, if there is one now.
     pub(super) fn row(&self, at: Timestamp) -> Option<ItemWrite> {
-        let Append { stream, first, entries, fed, .. } = self.append;
-        let fed = fed.as_ref()?;
+        let (fed, row) = self.append.row(at)?;
         let mut item = Item::from([
-            (STREAM.to_owned(), text_value(stream)),
-            (FIRST_POSITION.to_owned(), number_value(*first)),
-            (ENTRY_COUNT.to_owned(), number_value(entries.len() as u64)),
+            (STREAM.to_owned(), text_value(&row.stream)),
+            (FIRST_POSITION.to_owned(), number_value(row.first)),
+            (ENTRY_COUNT.to_owned(), number_value(row.count)),
         ]);
         if self.append.end != StreamEnd::Store {
             item.insert(BY_FIRST.to_owned(), AttributeValue::Bool(true));
         }
+        if row.first != self.append.first {
+            item.insert(OWN_FIRST.to_owned(), number_value(self.append.first));
+        }
         item.extend(fed.label.as_ref().map(|label| (LABEL.to_owned(), text_value(label))));
-        let row = FeedRow { at, stream: stream.clone(), first: *first, count: entries.len() as u64 };
         Some(ItemWrite::put(&Key::feed_row(&fed.feed, &row), item))
     }
 }
@@ -276,6 +286,9 @@ fn with_body(item: &Item, body: Map) -> Result<Document, StoreError> {
         expires_at: optional_time(item, EXPIRES_AT)?,
     })
 }
+
+/// Number of batches that are read at once where those behind may not be wanted.
+const FEW_BATCHES: usize = 8;
 
 /// How far batches of a stream are read.
 #[derive(Clone, Copy, Debug)]
@@ -391,7 +404,8 @@ impl StreamItems {
         let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(StreamTip::default()) };
         let position = bounds(&newest)?.1;
         let at = optional_time(&newest, FED_AT)?;
-        Ok(StreamTip { position, at, known: self.bodies.optional_body(&newest, KNOWN).await? })
+        let unreported = unreported(&newest)?;
+        Ok(StreamTip { position, at, known: self.bodies.optional_body(&newest, KNOWN).await?, unreported })
     }
 
     /// The entries of `batch` of `stream`.
@@ -431,13 +445,87 @@ impl StreamItems {
         if !holds(&batch)? {
             return Ok(None);
         }
-        let (first, last) = bounds(&batch)?;
+        let (own, last) = bounds(&batch)?;
+        let (first, last) = match reported_from(&batch)? {
+            Some(first) => (first, last),
+            None => match self.reporter_behind(stream, own).await? {
+                Some(row) => return Ok(Some(row)),
+                None => (own, position),
+            },
+        };
         let at = match optional_time(&batch, FED_AT)? {
             Some(at) => Some(at),
             // Those of the first versions stand in the feed at the time of their entries.
             None => self.bodies.body::<Vec<Map>>(&batch, ENTRIES).await?.first().and_then(created_at),
         };
         Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count: (last + 1).saturating_sub(first) }))
+    }
+
+    /// The row that reports the batch that begins at `first` and is reported later, if that has come.
+    async fn reporter_behind(&self, stream: &str, first: u64) -> Result<Option<FeedRow>, StoreError> {
+        let pk = keys::stream_partition(stream);
+        let mut range = KeyRange { pk, after: Some(keys::batch_order(first)), backwards: false };
+        loop {
+            let batches = self.table.query_range(&range, FEW_BATCHES).await?;
+            for batch in &batches {
+                if let Some(first) = reported_from(batch)? {
+                    let (at, count) = (optional_time(batch, FED_AT)?, (bounds(batch)?.1 + 1).saturating_sub(first));
+                    return Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count }));
+                }
+            }
+            if batches.len() < FEW_BATCHES {
+                return Ok(None);
+            }
+            range.after = batches.last().map(|batch| text(batch, SK)).transpose()?.map(str::to_owned);
+        }
+    }
+
+    /// The entries of batches that keep the end of `stream`, from the position `first`, at which one of them begins, to the
+    /// one before `end`, at which another one does.
+    pub(super) async fn entries_between(
+        &self,
+        stream: &str,
+        first: u64,
+        end: u64,
+    ) -> Result<Vec<StreamEntry>, StoreError> {
+        let mut entries = Vec::new();
+        let mut next = first;
+        while next < end {
+            let after = Some(keys::batch_order(next.saturating_sub(1)));
+            let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
+            let most = usize::try_from(end - next).unwrap_or(FEW_BATCHES).min(FEW_BATCHES);
+            let batches = self.table.query_range(&range, most).await?;
+            let before = next;
+            for batch in &batches {
+                let (begins, last) = bounds(batch)?;
+                if begins >= end {
+                    return Ok(entries);
+                }
+                entries.extend(self.entries_of(stream, batch).await?);
+                next = next.max(last + 1);
+            }
+            if next == before {
+                // What is left of a stream that is being erased.
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// Number of entries up to the end of `batch` that no row of a feed reports, where a later one reports it.
+fn unreported(batch: &Item) -> Result<u64, StoreError> {
+    Ok(optional_number(batch, UNREPORTED)?.unwrap_or_default())
+}
+
+/// The position of the first entry that the row of `batch` reports; `None` where that of a later one does.
+pub(super) fn reported_from(batch: &Item) -> Result<Option<u64>, StoreError> {
+    if unreported(batch)? > 0 {
+        return Ok(None);
+    }
+    match optional_number(batch, REPORTS_FROM)? {
+        Some(first) => Ok(Some(first)),
+        None => number(batch, FIRST_POSITION).map(Some),
     }
 }
 

@@ -89,8 +89,14 @@ pub(super) const FED_AT: &str = "fed_at";
 pub(super) const LABEL: &str = "row_label";
 /// Of a batch: what the writers of its stream know at its end.
 pub(super) const KNOWN: &str = "known_at_end";
+/// Of a batch that is reported later: number of entries up to its end that no row of a feed reports.
+pub(super) const UNREPORTED: &str = "unreported";
+/// Of a batch whose row reports some before it, too: the position of the first of them.
+pub(super) const REPORTS_FROM: &str = "reports_from";
 /// Of a row of a feed: its batch is found by its first position.
 pub(super) const BY_FIRST: &str = "by_first";
+/// Of a row that reports more than one batch: the first position of the last one, with which it was written.
+pub(super) const OWN_FIRST: &str = "own_first";
 /// Of counters: what is left of each, by its name behind this.
 pub(super) const LEFT: &str = "left_";
 /// Of counters: end of their period.

@@ -3,7 +3,8 @@
 //! A row is no promise. It counts only once the document or the batch that it names is there; a batch carries the
 //! instant at which it was sent, so that the row of another attempt at the same append is known for a phantom. Phantoms
 //! are left by writers that died, or were refused, between the row and the transaction. They are passed over and never
-//! removed: another writer may be about to write what they name.
+//! removed: another writer may be about to write what they name. A row may report batches before its own, which are there
+//! once that one is.
 //!
 //! Wide lists and feeds are spread over partitions, and a reader merges them.
 
@@ -14,10 +15,11 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 
 use super::batch::KeyRange;
-use super::item::{Item, number, optional_text, optional_time, text};
-use super::journal::{DocumentItems, StreamItems, is_there, length_of};
+use super::item::{Item, number, optional_number, optional_text, optional_time, text};
+use super::journal::{DocumentItems, StreamItems, is_there, length_of, reported_from};
 use super::keys::{
-    self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION, RECORD_ID, SK, STREAM,
+    self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION, OWN_FIRST, RECORD_ID, SK,
+    STREAM,
 };
 use super::requests::Table;
 
@@ -29,6 +31,22 @@ const FEW_ROWS: usize = 13;
 const BATCHES_AT_ONCE: usize = 25;
 /// Number of times that rows are read for one page, where most of them are not wanted.
 const MOST_READS: usize = 10;
+
+/// A row of a feed, and the batch with which it was written.
+struct FoundRow {
+    row: FeedRow,
+    /// The position of the first entry of that batch.
+    own_first: u64,
+    /// True if the batch is found by that.
+    by_first: bool,
+}
+
+impl FoundRow {
+    fn batch(&self) -> Key {
+        let last = (self.row.first + self.row.count).saturating_sub(1);
+        Key::batch(&self.row.stream, if self.by_first { self.own_first } else { last })
+    }
+}
 
 /// Rows of several partitions, in one order.
 struct Rows {
@@ -107,7 +125,6 @@ impl StreamItems {
         let mut page = FeedPage { more: found.goes_on, ..FeedPage::default() };
         let (mut taken, mut places) = (Vec::new(), Vec::new());
         for (place, item) in found.rows {
-            let by_first = item.contains_key(BY_FIRST);
             let row = feed_row(&place, &item)?;
             if row.at > request.until {
                 (page.more, page.is_fresh) = (false, true);
@@ -120,7 +137,8 @@ impl StreamItems {
             let label = optional_text(&item, LABEL);
             let is_wanted = |labels: &Vec<String>| label.is_none_or(|label| labels.iter().any(|one| one == label));
             if request.labels.as_ref().is_none_or(is_wanted) {
-                taken.push((row, by_first));
+                let own_first = optional_number(&item, OWN_FIRST)?.unwrap_or(row.first);
+                taken.push(FoundRow { row, own_first, by_first: item.contains_key(BY_FIRST) });
                 places.push(place.clone());
             }
             page.upto = Some(place);
@@ -135,31 +153,31 @@ impl StreamItems {
     }
 
     /// The appends that `rows` report, as far as they happened, in their order, until a page of bytes has been read; and the
-    /// number of rows that were looked at. A row says whether its batch is found by its first position.
-    async fn appends_at(&self, rows: &[(FeedRow, bool)]) -> Result<(Vec<FedAppend>, usize), StoreError> {
-        let key = |(row, by_first): &(FeedRow, bool)| {
-            Key::batch(&row.stream, if *by_first { row.first } else { (row.first + row.count).saturating_sub(1) })
-        };
+    /// number of rows that were looked at.
+    async fn appends_at(&self, rows: &[FoundRow]) -> Result<(Vec<FedAppend>, usize), StoreError> {
         let (mut appends, mut bytes) = (Vec::new(), 0);
         for (index, some) in rows.chunks(BATCHES_AT_ONCE).enumerate() {
             if bytes > limits::PAGE {
                 return Ok((appends, index * BATCHES_AT_ONCE));
             }
-            let found = self.table.get_items(&some.iter().map(key).collect::<Vec<_>>(), None).await?;
-            for (at, row) in some.iter().enumerate() {
+            let found = self.table.get_items(&some.iter().map(FoundRow::batch).collect::<Vec<_>>(), None).await?;
+            for (at, one) in some.iter().enumerate() {
                 if bytes > limits::PAGE {
                     return Ok((appends, index * BATCHES_AT_ONCE + at));
                 }
-                let Some(batch) = found.get(&key(row)) else { continue };
-                let (row, _) = row;
+                let Some(batch) = found.get(&one.batch()) else { continue };
+                let FoundRow { row, own_first, .. } = one;
                 // Batches of the first versions do not know when they were sent; there were no phantoms then.
                 let is_of_row = optional_time(batch, FED_AT)?.is_none_or(|at| at == row.at);
                 // Another attempt may have been sent at the same instant: a batch that is found by its first position says
                 // how far it goes.
                 let ends_there =
                     !batch.contains_key(LAST_POSITION) || number(batch, LAST_POSITION)? + 1 == row.first + row.count;
-                if is_of_row && ends_there && number(batch, FIRST_POSITION)? == row.first {
-                    let entries = self.entries_of(&row.stream, batch).await?;
+                let begins_there =
+                    number(batch, FIRST_POSITION)? == *own_first && reported_from(batch)? == Some(row.first);
+                if is_of_row && ends_there && begins_there {
+                    let mut entries = self.entries_between(&row.stream, row.first, *own_first).await?;
+                    entries.extend(self.entries_of(&row.stream, batch).await?);
                     bytes += entries.iter().map(|one| length_of(&one.entry)).sum::<usize>();
                     appends.push(FedAppend { row: row.clone(), entries });
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Append, Breadth, Commit, CommitError, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FeedPage,
+    Append, Breadth, Commit, CommitError, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FedAppend, FeedPage,
     FeedRequest, FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, RecordedEntries, SessionExpectation,
     StoreError, StreamEnd, StreamEntry, StreamTip,
 };
@@ -70,6 +70,20 @@ async fn read(store: &Store, id: &str) -> Option<Document> {
 
 async fn read_at(store: &Store, id: &str, now: Timestamp) -> Option<Document> {
     store.document(&key(id), now).await.expect("the store answers")
+}
+
+/// An append of `count` entries behind `tip` of the stream "s", which is reported with those before it, or `later`.
+fn kept(tip: &StreamTip, count: u64, later: bool) -> Append {
+    let end = EndOfStream { known: numbered(tip.position), behind: tip.at, unreported: tip.unreported, later };
+    Append {
+        end: StreamEnd::Append(end),
+        fed: Some(Fed { feed: "feed".to_owned(), label: Some("w1".to_owned()) }),
+        ..append("s", tip.position + 1, count)
+    }
+}
+
+async fn tip(store: &Store) -> StreamTip {
+    store.tip("s").await.expect("an answer")
 }
 
 /// Checks that each of `positions` has its entry, and `absent` have none.
@@ -244,7 +258,7 @@ pub(super) async fn a_stream_has_no_gap(store: Store) {
 pub(super) async fn the_newest_append_keeps_the_end_of_a_stream(store: Store) {
     assert_eq!(store.tip("s").await.expect("an answer"), StreamTip::default());
     let kept = |first, count, tip: &StreamTip, known: u64| Append {
-        end: StreamEnd::Append(EndOfStream { known: numbered(known), behind: tip.at }),
+        end: StreamEnd::Append(EndOfStream { known: numbered(known), behind: tip.at, ..EndOfStream::default() }),
         fed: Some(Fed::to("feed")),
         ..append("s", first, count)
     };
@@ -281,13 +295,88 @@ pub(super) async fn the_newest_append_keeps_the_end_of_a_stream(store: Store) {
     }
 }
 
+pub(super) async fn an_append_is_reported_by_a_later_one_of_its_stream(store: Store) {
+    let other = |first| Append { fed: Some(Fed::to("feed")), ..append("t", first, 1) };
+    // Each with what is unreported behind it.
+    let sent = [(2, false, 0), (1, true, 1), (12, true, 13), (2, false, 0), (1, true, 1), (1, false, 0), (1, false, 0)];
+    for (index, (count, later, unreported)) in (1..).zip(sent) {
+        let before = tip(&store).await;
+        let next = kept(&before, count, later);
+        done(&store, &format!("append-{index}"), appends([next])).await;
+        let now = tip(&store).await;
+        assert_eq!((now.position, now.unreported), (before.position + count, unreported), "behind append {index}");
+        assert_eq!(now.known, Some(numbered(before.position)));
+        let stale = kept(&before, count, !later);
+        let conflict = JournalConflict::Stream("s".to_owned());
+        assert_eq!(lost(&store, &format!("late-{index}"), appends([stale])).await, conflict);
+        done(&store, &format!("other-{index}"), appends([other(index)])).await;
+    }
+    let all = feed(&store, "feed").await;
+    assert!(all.windows(2).all(|pair| pair[0].at < pair[1].at && pair[0].order() < pair[1].order()), "{all:?}");
+    let rows: Vec<FeedRow> = all.iter().filter(|row| row.stream == "s").cloned().collect();
+    let stretches = [(1, 2), (3, 15), (18, 2), (20, 1)];
+    assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), stretches);
+    for (position, row) in [(1, 0), (2, 0), (3, 1), (4, 1), (15, 1), (16, 1), (17, 1), (18, 2), (19, 2), (20, 3)] {
+        let found = store.append_of("s", position).await.expect("an answer");
+        assert_eq!(found.as_ref(), Some(&rows[row]), "{position}");
+        let behind = FeedRequest { after: Some(rows[row].order()), ..whole("feed") };
+        let place = all.iter().position(|one| *one == rows[row]).expect("it is in the feed");
+        assert_eq!(paged(&store, behind).await, all[place + 1..], "behind {position}");
+    }
+    for append in store.feed(&whole("feed")).await.expect("an answer").appends {
+        let FedAppend { row, entries } = append;
+        let positions: Vec<u64> = entries.iter().map(|entry| entry.position).collect();
+        assert_eq!(positions, (row.first..row.first + row.count).collect::<Vec<_>>(), "it comes with its entries");
+        assert!(entries.iter().all(|entry| entry.entry == numbered(entry.position)));
+    }
+    for limit in 1..5 {
+        assert_eq!(paged(&store, FeedRequest { limit, ..whole("feed") }).await, all);
+    }
+    for (labels, count) in [(vec!["w1".to_owned()], all.len()), (vec!["w2".to_owned()], all.len() - rows.len())] {
+        let labeled = FeedRequest { labels: Some(labels), ..whole("feed") };
+        assert_eq!(paged(&store, labeled).await.len(), count, "the row has the label of its append");
+    }
+    assert_eq!(positions(&store, "s", 0, 100).await, (1..=20).collect::<Vec<_>>());
+}
+
+pub(super) async fn what_no_row_reports_yet_has_a_place_before_the_one_that_will(store: Store) {
+    done(&store, "first", appends([kept(&StreamTip::default(), 3, true)])).await;
+    done(&store, "second", appends([kept(&tip(&store).await, 2, true)])).await;
+    assert!(feed(&store, "feed").await.is_empty());
+    let mut places = Vec::new();
+    for position in 1..=5 {
+        let place = store.append_of("s", position).await.expect("an answer").expect("it is there");
+        assert_eq!((place.stream.as_str(), place.first + place.count), ("s", position + 1), "it ends with it");
+        places.push(place.order());
+    }
+    assert_eq!(store.append_of("s", 6).await.expect("an answer"), None);
+    // Another writer, which has read the end.
+    done(&store, "third", appends([kept(&tip(&store).await, 1, false)])).await;
+    let rows = feed(&store, "feed").await;
+    assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 6)]);
+    assert_eq!(store.append_of("s", 1).await.expect("an answer").as_ref(), rows.first());
+    for place in places {
+        assert_eq!(paged(&store, FeedRequest { after: Some(place), ..whole("feed") }).await, rows);
+    }
+}
+
+pub(super) async fn an_append_without_a_feed_leaves_what_is_unreported_to_the_next_one(store: Store) {
+    done(&store, "first", appends([kept(&StreamTip::default(), 2, true)])).await;
+    done(&store, "second", appends([Append { fed: None, ..kept(&tip(&store).await, 1, false) }])).await;
+    assert_eq!(tip(&store).await.unreported, 3);
+    done(&store, "third", appends([kept(&tip(&store).await, 1, false)])).await;
+    assert_eq!(feed(&store, "feed").await.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 4)]);
+    done(&store, "fourth", appends([Append { fed: None, ..kept(&tip(&store).await, 1, true) }])).await;
+    assert_eq!(tip(&store).await.unreported, 0);
+}
+
 pub(super) async fn appends_take_over_the_end_of_a_stream(store: Store) {
     done(&store, "before", appends([append("s", 1, 3)])).await;
     done(&store, "and", appends([append("s", 4, 2)])).await;
     let tip = store.tip("s").await.expect("an answer");
     assert_eq!((tip.position, &tip.known), (5, &None));
     let kept = |first, count, tip: &StreamTip| Append {
-        end: StreamEnd::Append(EndOfStream { known: numbered(first), behind: tip.at }),
+        end: StreamEnd::Append(EndOfStream { known: numbered(first), behind: tip.at, ..EndOfStream::default() }),
         fed: Some(Fed::to("feed")),
         ..append("s", first, count)
     };
@@ -491,6 +580,7 @@ pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
         appends([append("s", 1, 0)]),
         appends([append("s", 0, 1)]),
         appends([append("s", 1, 1), append("s", 2, 1)]),
+        appends([kept(&StreamTip { unreported: 1, ..StreamTip::default() }, 1, false)]),
         Journal { recorded: Some(RecordedEntries { invocation_id: "i".into(), entries: Vec::new() }), ..appends([]) },
     ]
     .into_iter()

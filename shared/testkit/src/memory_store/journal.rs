@@ -24,11 +24,22 @@ pub(super) struct JournalTables {
     /// By feed and order; with the label.
     feeds: BTreeMap<(String, String), (Option<String>, FeedRow)>,
     /// The appends of each stream.
-    appends: BTreeMap<String, Vec<FeedRow>>,
+    appends: BTreeMap<String, Vec<Sent>>,
     /// What the newest append of each stream knows at its end.
     known: BTreeMap<String, Map>,
     /// Instant at which the last append was sent: one after the other, as nothing is under way here.
     sent: Option<Timestamp>,
+}
+
+/// An append as it was sent.
+#[derive(Debug)]
+struct Sent {
+    /// Its own entries.
+    own: FeedRow,
+    /// The position of the first entry that is reported with it.
+    reports_from: u64,
+    /// Number of entries that no row reports behind it.
+    unreported: u64,
 }
 
 impl JournalTables {
@@ -90,26 +101,41 @@ impl JournalTables {
         self.streams.entry(append.stream.clone()).or_default().extend(append.entries.iter().cloned());
         let at = self.sent.map_or(now, |sent| now.max(sent + SignedDuration::from_nanos(1)));
         self.sent = Some(at);
-        let stream = append.stream.clone();
-        let count = append.entries.len() as u64;
-        let row = FeedRow { at, stream, first: append.first, count };
+        let (stream, count) = (append.stream.clone(), append.entries.len() as u64);
+        let own = FeedRow { at, stream: stream.clone(), first: append.first, count };
         if let StreamEnd::Append(end) = &append.end {
-            self.known.insert(append.stream.clone(), end.known.clone());
+            self.known.insert(stream.clone(), end.known.clone());
         }
-        if let Some(fed) = &append.fed {
-            self.feeds.insert((fed.feed.clone(), row.order()), (fed.label.clone(), row.clone()));
+        let mut reports_from = append.first;
+        if let Some((fed, row)) = append.row(at) {
+            reports_from = row.first;
+            self.feeds.insert((fed.feed.clone(), row.order()), (fed.label.clone(), row));
         }
-        self.appends.entry(append.stream.clone()).or_default().push(row);
+        let sent = Sent { own, reports_from, unreported: append.leaves_unreported() };
+        self.appends.entry(stream).or_default().push(sent);
     }
 
     pub(super) fn tip(&self, stream: &str) -> StreamTip {
-        let at = self.appends.get(stream).and_then(|appends| appends.last()).map(|row| row.at);
-        StreamTip { position: self.last_position(stream), at, known: self.known.get(stream).cloned() }
+        let newest = self.appends.get(stream).and_then(|appends| appends.last());
+        StreamTip {
+            position: self.last_position(stream),
+            at: newest.map(|newest| newest.own.at),
+            known: self.known.get(stream).cloned(),
+            unreported: newest.map_or(0, |newest| newest.unreported),
+        }
     }
 
     pub(super) fn append_of(&self, stream: &str, position: u64) -> Option<FeedRow> {
-        let holds = |row: &&FeedRow| (row.first..row.first + row.count).contains(&position);
-        self.appends.get(stream)?.iter().find(holds).cloned()
+        let holds = |sent: &Sent| (sent.own.first..sent.own.first + sent.own.count).contains(&position);
+        let appends = self.appends.get(stream)?;
+        let behind = appends.get(appends.iter().position(holds)?..)?;
+        let own = &behind.first()?.own;
+        Some(match behind.iter().find(|sent| sent.unreported == 0) {
+            Some(Sent { own: FeedRow { at, stream, first, count }, reports_from, .. }) => {
+                FeedRow { at: *at, stream: stream.clone(), first: *reports_from, count: first + count - reports_from }
+            }
+            None => FeedRow { count: position + 1 - own.first, ..own.clone() },
+        })
     }
 
     pub(super) fn document(&self, key: &DocumentKey, now: Timestamp) -> Option<&Document> {
