@@ -17,7 +17,7 @@ use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task,
 use dormouse_protocol::{Event, ProtocolError};
 use dormouse_receipts::Unsigned;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -27,6 +27,14 @@ use crate::idempotency::{Keeping, put_note};
 use crate::receipts::{RECEIPT, Receipts};
 use crate::refusal::{UnsignedError, internal};
 use crate::{feed, transcript, webhooks};
+
+/// Time since the last report of a session to the feed of its tenant, from which on a durable step is reported at once, with
+/// those before it that were not.
+const REPORTED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+/// The most events of a session that are not reported, and the most bytes of JSON of those of one step: who reads the feed is
+/// given all of them at once.
+const MOST_UNREPORTED: u64 = 63;
+const MOST_UNREPORTED_BYTES: usize = 64 * 1024;
 
 /// The most open tasks with their progress in the document of their session.
 const MOST_IN_SESSION: usize = 16;
@@ -52,6 +60,8 @@ pub(crate) struct SessionChange {
     unsigned: Vec<(usize, Unsigned)>,
     replay: Option<ReplayEventMetadata>,
     keeping: Keeping,
+    /// True if a later change may report this one to the feed.
+    later: bool,
 }
 
 /// Field of a stored event with what is recorded for replays. It is no field of an event as clients know it.
@@ -102,6 +112,7 @@ impl SessionChange {
             unsigned: Vec::new(),
             replay: None,
             keeping: Keeping::default(),
+            later: false,
         }
     }
 
@@ -113,6 +124,13 @@ impl SessionChange {
     /// The same, in which `receipts` issues receipts.
     pub(crate) fn issuing(self, receipts: Option<Receipts>) -> Self {
         Self { receipts, ..self }
+    }
+
+    /// Leaves it to a later change of the session to report this one to the feed of the tenant, if at `now` the last report by
+    /// this process is not long ago, and not too much would wait for the next one.
+    pub(crate) fn report_later(&mut self, now: Timestamp) {
+        let age = self.session.reported_at.map(|at| now.duration_since(at));
+        self.later = age.is_some_and(|age| !age.is_negative() && age < REPORTED_WITHIN);
     }
 
     /// Marks messages from now on as repeated by a replay: they join no transcript.
@@ -408,7 +426,7 @@ impl SessionChange {
         let session = &mut self.session.kept.resource;
         (session.state, session.envelope.updated_at) = (state, self.now);
         let end = SessionEnd { state, updated_at: self.now, own: self.session.kept.own.clone() };
-        let end = EndOfStream { known: object(&end)?, behind: self.session.told_at, ..EndOfStream::default() };
+        let known = object(&end)?;
         let mut entries = self.events.iter().map(object).collect::<Result<Vec<_>, _>>()?;
         for (at, material) in std::mem::take(&mut self.material) {
             if let Some(entry) = entries.get_mut(at) {
@@ -418,11 +436,20 @@ impl SessionChange {
         if let (Some(note), Some(entry)) = (note, entries.first_mut()) {
             put_note(entry, note);
         }
+        let (behind, unreported) = (self.session.told_at, self.session.unreported);
+        let later = self.later && {
+            let bytes = entries.iter().map(dormouse_json::length).sum::<Result<usize, _>>();
+            let are_few = unreported + entries.len() as u64 <= MOST_UNREPORTED;
+            are_few && bytes.is_ok_and(|bytes| bytes <= MOST_UNREPORTED_BYTES)
+        };
+        let end = EndOfStream { known, behind, unreported, later };
         let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
         let stream = self.stream().to_owned();
         let first = self.first;
         self.journal.accepts.extend(webhooks::deliveries(&self.session, &self.events, self.now));
-        self.journal.appends.push(Append { stream, end: StreamEnd::Append(end), first, entries, fed });
+        let append = Append { stream, end: StreamEnd::Append(end), first, entries, fed };
+        self.session.unreported = append.leaves_unreported();
+        self.journal.appends.push(append);
         if !self.session.is_split || self.is_deletion || !is_same(&self.before, &self.session.kept.resource) {
             self.journal.documents.push(self.session.write()?);
             self.session = self.session.written();
@@ -495,6 +522,37 @@ mod tests {
         let session = Stored::new("acme", None, session, SessionIndex::new());
         let by = By { actor: "ada".to_owned(), key: Some("again".to_owned()) };
         SessionChange::open(session, by, Timestamp::UNIX_EPOCH).keeping(keeping)
+    }
+
+    #[test]
+    fn a_change_is_reported_later_where_the_last_report_was_a_moment_ago_and_little_waits_for_the_next() {
+        let sent = |age: Option<i64>, unreported: u64, size: usize| {
+            let mut change = change(Keeping::Untold);
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(100);
+            change.session.reported_at = age.map(|age| now - SignedDuration::from_secs(age));
+            (change.session.unreported, change.first) = (unreported, 101);
+            change.report_later(now);
+            change.emit_for_session(Draft::session_created(change.session()));
+            change.note_material(Map::from_iter([(STATE.to_owned(), "x".repeat(size).into())]));
+            let (session, journal) = change.close().expect("an event tells of it");
+            let session = session.told_by(now);
+            let StreamEnd::Append(end) = &journal.appends[0].end else { panic!("it keeps the end") };
+            assert_eq!(end.unreported, unreported);
+            assert_eq!(session.unreported, if end.later { unreported + 1 } else { 0 });
+            assert_eq!(session.reported_at == Some(now), !end.later || age == Some(0));
+            end.later
+        };
+        assert!(sent(Some(0), 0, 0) && sent(Some(29), 62, 60_000));
+        assert!(!sent(None, 0, 0), "nobody knows of a report");
+        assert!(!sent(Some(30), 5, 0), "it was long ago");
+        assert!(!sent(Some(-1), 5, 0), "the clock went back");
+        assert!(!sent(Some(1), 63, 0), "many wait");
+        assert!(!sent(Some(1), 0, 70_000), "it is large");
+        let mut at_once = change(Keeping::Untold);
+        at_once.session.reported_at = Some(Timestamp::UNIX_EPOCH);
+        at_once.emit_for_session(Draft::session_created(at_once.session()));
+        let (_, journal) = at_once.close().expect("an event tells of it");
+        assert_eq!(journal.appends[0].leaves_unreported(), 0, "who does not ask for it reports");
     }
 
     #[test]

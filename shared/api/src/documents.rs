@@ -116,6 +116,10 @@ pub(crate) struct Stored<R: Resource> {
     pub(crate) is_split: bool,
     /// Instant at which the newest append to its stream was sent.
     pub(crate) told_at: Option<Timestamp>,
+    /// Number of entries at the end of its stream that the feed does not report yet.
+    pub(crate) unreported: u64,
+    /// Instant at which this process has last reported its stream to the feed, where it has gone on alone since.
+    pub(crate) reported_at: Option<Timestamp>,
     /// The content.
     pub(crate) kept: Kept<R>,
 }
@@ -124,7 +128,7 @@ impl<R: Resource> Stored<R> {
     /// A resource that is not stored yet.
     pub(crate) fn new(tenant: &str, workspace: Option<WorkspaceId>, resource: R, own: R::Own) -> Self {
         let kept = Kept { tenant: tenant.to_owned(), workspace, resource, own, deleted: None };
-        Self { version: 0, is_split: false, told_at: None, kept }
+        Self { version: 0, is_split: false, told_at: None, unreported: 0, reported_at: None, kept }
     }
 
     /// Reads a document.
@@ -139,7 +143,7 @@ impl<R: Resource> Stored<R> {
             body.insert(OWN.to_owned(), serde_json::to_value(R::Own::default()).map_err(corrupt)?);
         }
         let kept = serde_json::from_value(Value::Object(body)).map_err(corrupt)?;
-        Ok(Self { version, is_split, told_at: None, kept })
+        Ok(Self { version, is_split, told_at: None, unreported: 0, reported_at: None, kept })
     }
 
     /// The same, as the end of its stream has it; `None` if that was read before its first event.
@@ -147,12 +151,10 @@ impl<R: Resource> Stored<R> {
     /// # Errors
     /// [`StoreError::Corrupt`] when the end is none of this kind.
     pub(crate) fn with_end(mut self, tip: StreamTip) -> Result<Option<Self>, StoreError> {
-        let Some(known) = tip.known else {
-            let told_at = tip.at;
-            return Ok((!self.is_split).then_some(Self { told_at, ..self }));
-        };
+        (self.told_at, self.unreported) = (tip.at, tip.unreported);
+        let Some(known) = tip.known else { return Ok((!self.is_split).then_some(self)) };
         R::take_end(&mut self.kept, known)?;
-        Ok(Some(Self { told_at: tip.at, ..self }))
+        Ok(Some(self))
     }
 
     /// The `R` called `id`, if there is one.
@@ -221,7 +223,8 @@ impl<R: Resource> Stored<R> {
     pub(crate) fn told_by(self, now: Timestamp) -> Self {
         // An append is sent behind the one before it, whatever the clock says.
         let behind = self.told_at.and_then(|at| at.checked_add(SignedDuration::from_nanos(1)).ok());
-        Self { told_at: Some(behind.map_or(now, |behind| behind.max(now))), ..self }
+        let reported_at = if self.unreported == 0 { Some(now) } else { self.reported_at };
+        Self { told_at: Some(behind.map_or(now, |behind| behind.max(now))), reported_at, ..self }
     }
 
     fn listed(&self) -> Vec<Listed> {

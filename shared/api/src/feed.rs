@@ -8,6 +8,9 @@
 //! the store reports that the feed is [complete](Records::settled) so far: then nothing can come to stand before what
 //! was published, and a client that reads on behind its cursor misses nothing. The order of one stream is exact,
 //! independently of clocks.
+//!
+//! Durable steps of a run are [reported later](dormouse_ports::EndOfStream::later), several at once: their place is that of the
+//! append that reports them.
 
 use std::ops::RangeInclusive;
 
@@ -35,8 +38,10 @@ pub(crate) fn name(tenant: &str) -> String {
 pub(crate) struct FeedReader {
     feed: String,
     labels: Option<Vec<String>>,
-    /// The events that were appended together with the one behind which it began.
+    /// The events that were reported together with the one behind which it began.
     rest: Vec<(EventId, Map)>,
+    /// The stream of that one, and the position up to which its events stand before the place, or have been reported later.
+    known: Option<(String, u64)>,
     /// The place behind which it goes on.
     behind: Option<String>,
 }
@@ -63,12 +68,14 @@ impl FeedReader {
         after: Option<&EventId>,
     ) -> Result<Option<Self>, StoreError> {
         let labels = actor.workspaces.as_ref().map(|mine| mine.iter().map(ToString::to_string).collect());
-        let reader = Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: None };
+        let reader = Self { feed: name(&actor.tenant), labels, rest: Vec::new(), known: None, behind: None };
         let Some((stream, position)) = after.and_then(EventId::place) else { return Ok(Some(reader)) };
         let Some(row) = records.append_of(stream, position).await? else { return Ok(None) };
-        let rest = usize::try_from(row.first + row.count - position - 1).unwrap_or(usize::MAX);
+        let last = (row.first + row.count).saturating_sub(1);
+        let rest = usize::try_from(last.saturating_sub(position)).unwrap_or(usize::MAX);
         let entries = if rest == 0 { Vec::new() } else { records.entries(stream, position, rest).await? };
-        Ok(Some(Self { rest: events_of(&row, entries).collect(), behind: Some(row.order()), ..reader }))
+        let (rest, behind) = (events_of(&row, entries).collect(), Some(row.order()));
+        Ok(Some(Self { rest, known: Some((row.stream, last)), behind, ..reader }))
     }
 
     /// A reader of all that `actor` sees from `since` on.
@@ -79,7 +86,7 @@ impl FeedReader {
     /// A reader of all that `actor` sees behind the `place` that [another](Self::place) has reached.
     pub(crate) fn behind(actor: &Actor, place: String) -> Self {
         let labels = actor.workspaces.as_ref().map(|mine| mine.iter().map(ToString::to_string).collect());
-        Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: Some(place) }
+        Self { feed: name(&actor.tenant), labels, rest: Vec::new(), known: None, behind: Some(place) }
     }
 
     /// The place that it has reached: all that was looked at is before it. It may name what `actor` may not see.
@@ -108,14 +115,18 @@ impl FeedReader {
         let page = records.feed(&request).await?;
         self.behind = page.upto.or_else(|| self.behind.take());
         let mut events = std::mem::take(&mut self.rest);
-        for append in page.appends {
+        for mut append in page.appends {
+            if let Some((_, last)) = self.known.as_ref().filter(|(stream, _)| *stream == append.row.stream) {
+                // What it began behind may be reported now.
+                append.entries.retain(|one| one.position > *last);
+            }
             events.extend(events_of(&append.row, append.entries));
         }
         Ok(Stretch { events, more: page.more, fresh: page.is_fresh })
     }
 }
 
-/// `entries` of the append that `row` reports, by their ids.
+/// `entries` that `row` reports, by their ids.
 fn events_of(row: &FeedRow, entries: Vec<StreamEntry>) -> impl Iterator<Item = (EventId, Map)> {
     entries.into_iter().map(|one| (EventId::at(&row.stream, one.position), one.entry))
 }

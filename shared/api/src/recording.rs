@@ -142,7 +142,10 @@ impl RecordingStore {
         self.store.commits.commit(commit).await?;
         for append in &commit.journal.appends {
             self.notifier.notify(&append.stream);
-            append.fed.iter().for_each(|fed| self.notifier.notify(&fed.feed));
+            // What is reported later is not in the feed yet.
+            if let Some(fed) = append.fed.as_ref().filter(|_| append.leaves_unreported() == 0) {
+                self.notifier.notify(&fed.feed);
+            }
         }
         for accepted in &commit.journal.accepts {
             self.call_for(accepted.invocation_id.clone()).await;
@@ -230,6 +233,7 @@ impl RecordingStore {
         commit: &Commit,
     ) -> Result<Option<Emitted>, CommitError> {
         let is_canceled = matches!(commit.invocation, Some(InvocationWrite::Cancel { .. }));
+        let is_known = known.is_some();
         let Some(found) = self.look(id, known, commit.now).await? else { return Ok(None) };
         if is_canceled && found.1.is_none() {
             // Its session was erased while it was submitted: nobody is left to be told.
@@ -308,7 +312,11 @@ impl RecordingStore {
                     None => return Ok(None),
                 }
             }
-            Some(InvocationWrite::Progress { paused, .. }) => {
+            Some(InvocationWrite::Progress { paused, claim, .. }) => {
+                if is_known && claim.is_some() {
+                    // The worker goes on with it, and reports it with what comes, or who takes the task over does.
+                    change.report_later(self.clock.now());
+                }
                 change.advance(&mut task, TaskStatus::Working, None, Map::new());
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::stepped(&task.kept.own.quotas, entries).for_each(|write| change.count(write));

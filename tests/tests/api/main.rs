@@ -35,6 +35,7 @@ mod replayed_graphs;
 mod replayed_summaries;
 mod replayed_times;
 mod replays;
+mod reported;
 mod resources;
 mod sessions;
 mod shared_streams;

@@ -46,6 +46,8 @@ pub(super) struct AllEvents {
     filters: Filters,
     /// The event up to which they have been read.
     after: Option<String>,
+    /// The event that its client had when it was opened.
+    opened_behind: Option<EventId>,
     tails: Option<Arc<Tails>>,
     /// What its client had told it to begin behind, until a shared end would not tell that again.
     began_behind: Option<BeganBehind>,
@@ -115,6 +117,7 @@ impl EventSource {
                     call,
                     filters,
                     after: after.as_ref().map(|id| id.as_str().to_owned()),
+                    opened_behind: after.clone(),
                     tails: tails.cloned(),
                     began_behind: after.map(BeganBehind::Event),
                     is_near: false,
@@ -230,7 +233,15 @@ impl AllEvents {
             let told = page.data.iter().map(|event| event.envelope.id.clone()).collect();
             SharedEnd { place, told }
         });
-        Ok(Batch { events: page.data, more: page.page.has_more, began: None })
+        let events = page.data.into_iter().filter(|event| !self.was_given(&event.envelope.id)).collect();
+        Ok(Batch { events, more: page.page.has_more, began: None })
+    }
+
+    /// True if the client had the event `id` when it opened the stream. What it had of the stream of one session may not have
+    /// been reported to the feed by then.
+    fn was_given(&self, id: &EventId) -> bool {
+        let given = self.opened_behind.as_ref().and_then(EventId::place);
+        given.zip(id.place()).is_some_and(|((of, upto), (stream, position))| stream == of && position <= upto)
     }
 
     /// True if a shared end that is read from now on has what the stream began behind before its place. What came last is not
@@ -261,7 +272,8 @@ impl AllEvents {
         for (id, event) in found {
             let was_told = self.shared.as_mut().is_some_and(|shared| shared.told.remove(&id));
             // No cursor names an event that the caller may not see.
-            if was_told || event.as_ref().is_some_and(|event| !self.call.actor.reaches(event.workspace_id.as_ref())) {
+            let is_known = was_told || self.was_given(&id);
+            if is_known || event.as_ref().is_some_and(|event| !self.call.actor.reaches(event.workspace_id.as_ref())) {
                 continue;
             }
             self.after = Some(id.as_str().to_owned());

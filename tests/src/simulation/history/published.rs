@@ -18,6 +18,8 @@ use crate::simulation::outside::{Truth, at_once};
 pub(crate) struct Published {
     pub(crate) streams: BTreeMap<String, Vec<Event>>,
     pub(crate) feeds: BTreeMap<String, Vec<FeedRow>>,
+    /// How many events at the end of a stream no feed reports yet.
+    pub(crate) unreported: BTreeMap<String, u64>,
     pub(crate) tasks: BTreeMap<String, Vec<Task>>,
     pub(crate) outcomes: BTreeMap<String, Vec<Outcome>>,
     pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
@@ -143,10 +145,11 @@ impl Published {
                 }
                 Err(error) => self.unreadable = Some(format!("stream {}: {error}", append.stream)),
             }
-            if let Ok(StreamTip { known: Some(known), .. }) = at_once(store.tip(&append.stream))
-                && let Err(error) = self.note_end(&append.stream, known)
-            {
-                self.unreadable = Some(format!("the end of stream {}: {error}", append.stream));
+            if let Ok(StreamTip { known: Some(known), unreported, .. }) = at_once(store.tip(&append.stream)) {
+                self.unreported.insert(append.stream.clone(), unreported);
+                if let Err(error) = self.note_end(&append.stream, known) {
+                    self.unreadable = Some(format!("the end of stream {}: {error}", append.stream));
+                }
             }
             if let Some(fed) = &append.fed {
                 let rows = whole(store, &fed.feed);
