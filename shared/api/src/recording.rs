@@ -16,7 +16,7 @@ use dormouse_json::Items;
 use dormouse_ports::{
     Category, Claim, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing,
     InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map,
-    PausedInvocation, Records, Resolution, Said, StoreError, SuspendFrom, TurnStore,
+    PausedInvocation, Records, Resolution, Said, StepWritten, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::id::{QuotaId, TaskId};
 use dormouse_protocol::resource::{Message, Task, TaskStatus};
@@ -139,7 +139,16 @@ impl RecordingStore {
     }
 
     pub(crate) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.store.commits.commit(commit).await?;
+        self.write_as(commit, Durable::Commit).await.map(|_| ())
+    }
+
+    /// The same with a commit that may be a durable step.
+    async fn write_as(&self, commit: &Commit, durable: Durable) -> Result<StepWritten, CommitError> {
+        let commits = &self.store.commits;
+        let written = match durable {
+            Durable::Commit => commits.commit(commit).await.map(|()| StepWritten::Whole),
+            Durable::Step => commits.step(commit).await,
+        }?;
         for append in &commit.journal.appends {
             self.notifier.notify(&append.stream);
             // What is reported later is not in the feed yet.
@@ -150,7 +159,7 @@ impl RecordingStore {
         for accepted in &commit.journal.accepts {
             self.call_for(accepted.invocation_id.clone()).await;
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Calls for a worker for `invocation_id`. A call that is lost is made by the sweep.
@@ -162,13 +171,13 @@ impl RecordingStore {
     }
 
     /// Writes `commit`, without publishing anything.
-    async fn pass(&self, commit: &Commit) -> Result<(), CommitError> {
+    async fn pass(&self, commit: &Commit, durable: Durable) -> Result<StepWritten, CommitError> {
         if commit.journal.recorded.is_none() {
-            return self.write(commit).await;
+            return self.write_as(commit, durable).await;
         }
         let commit = untold(commit);
         let changes_nothing = commit.session.is_none() && commit.invocation.is_none() && commit.journal.is_empty();
-        if changes_nothing { Ok(()) } else { self.write(&commit).await }
+        if changes_nothing { Ok(StepWritten::Whole) } else { self.write_as(&commit, durable).await }
     }
 
     /// The `R` called `id`, as it is stored.
@@ -530,20 +539,11 @@ impl From<RecordingStore> for TurnStore {
 #[async_trait]
 impl Commits for RecordingStore {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        if let Some(delegated) = delegated(commit) {
-            return self.delegate(commit, delegated).await;
-        }
-        let Some(task) = task_of(commit) else { return self.pass(commit).await };
-        match self.publish(&task, commit).await? {
-            PublishOutcome::Written => Ok(()),
-            PublishOutcome::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
-                // Its worker finds its claim gone, as after a cancellation.
-                Some(end) => match self.publish(&task, &end).await? {
-                    PublishOutcome::Written | PublishOutcome::UsedUp { .. } => Err(CommitError::InvocationConflict),
-                },
-                None => Err(CommitError::InvocationConflict),
-            },
-        }
+        self.publishing(commit, Durable::Commit).await.map(|_| ())
+    }
+
+    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        self.publishing(commit, Durable::Step).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
@@ -561,9 +561,17 @@ impl Commits for RecordingStore {
     }
 }
 
+/// What is asked of the store with a commit.
+#[derive(Clone, Copy, Debug)]
+enum Durable {
+    Commit,
+    /// It is a durable step, which may be noted.
+    Step,
+}
+
 /// Outcome of a commit with its publication.
 enum PublishOutcome {
-    Written,
+    Written(StepWritten),
     /// Nothing was written: its task may not go on.
     UsedUp {
         id: QuotaId,
@@ -572,8 +580,31 @@ enum PublishOutcome {
 }
 
 impl RecordingStore {
+    /// Writes `commit`, and with it what there is to publish of it.
+    async fn publishing(&self, commit: &Commit, durable: Durable) -> Result<StepWritten, CommitError> {
+        if let Some(delegated) = delegated(commit) {
+            return self.delegate(commit, delegated).await.map(|()| StepWritten::Whole);
+        }
+        let Some(task) = task_of(commit) else { return self.pass(commit, durable).await };
+        match self.publish(&task, commit, durable).await? {
+            PublishOutcome::Written(written) => Ok(written),
+            PublishOutcome::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
+                // Its worker finds its claim gone, as after a cancellation.
+                Some(end) => match self.publish(&task, &end, Durable::Commit).await? {
+                    PublishOutcome::Written(_) | PublishOutcome::UsedUp { .. } => Err(CommitError::InvocationConflict),
+                },
+                None => Err(CommitError::InvocationConflict),
+            },
+        }
+    }
+
     /// Writes `commit` of `task` together with its publication.
-    async fn publish(&self, task: &TaskId, commit: &Commit) -> Result<PublishOutcome, CommitError> {
+    async fn publish(
+        &self,
+        task: &TaskId,
+        commit: &Commit,
+        durable: Durable,
+    ) -> Result<PublishOutcome, CommitError> {
         let mut told = untold(commit);
         let own = told.journal.clone();
         for attempt in 0..ATTEMPTS {
@@ -581,12 +612,12 @@ impl RecordingStore {
             // Taken once: what another writer changed meanwhile is read.
             let known = self.recent.take(task);
             let Some(emitted) = self.emit(task, known, commit).await? else {
-                return self.pass(commit).await.map(|()| PublishOutcome::Written);
+                return self.pass(commit, durable).await.map(PublishOutcome::Written);
             };
             told.journal = own.clone().merged_with(emitted.journal);
             // Another content is another commit: a store may answer a known id with its earlier answer.
             told.id = format!("{}-{attempt}", commit.id);
-            match self.write(&told).await {
+            match self.write_as(&told, durable).await {
                 Err(CommitError::Journal(JournalConflict::Counters(key))) => {
                     let commit_id = format!("{}-period-{attempt}", commit.id);
                     let commits = &*self.store.commits;
@@ -601,7 +632,7 @@ impl RecordingStore {
                     }
                 }
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
-                Ok(()) => {
+                Ok(written) => {
                     match emitted.tally.filter(|_| emitted.recorded > 0) {
                         Some(tally) => self.tallies.note(task, emitted.recorded, tally),
                         None => self.tallies.forget(task),
@@ -611,7 +642,7 @@ impl RecordingStore {
                     if let Some(next) = emitted.freed {
                         self.call_for(next.as_str().into()).await;
                     }
-                    return Ok(PublishOutcome::Written);
+                    return Ok(PublishOutcome::Written(written));
                 }
                 Err(error) => return Err(error),
             }

@@ -37,6 +37,7 @@ mod scan;
 mod segments;
 mod session;
 mod signal;
+mod steps;
 mod table;
 mod upkeep;
 mod write;
@@ -55,7 +56,7 @@ use dormouse_ports::{
     FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations,
     LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow,
     PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary,
-    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings,
+    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StepWritten, StoreError, StreamEntry, StreamTip, Surroundings,
     limits,
 };
 use dormouse_system::SystemClock;
@@ -71,6 +72,7 @@ use requests::Table;
 use rules::RuleItems;
 use session::SessionItems;
 use signal::SignalItems;
+use steps::StepNotes;
 use upkeep::NoteItems;
 
 pub use checkpoint::DynamoDbCheckpointer;
@@ -180,10 +182,11 @@ impl DynamoDbStateStore {
         let under_way = SignedDuration::try_from(config.under_way).unwrap_or(SignedDuration::MAX);
         let (wakes_by_index, registered_at) = (config.wakes_by_index, config.registered_at.clone());
         let (table, bodies) = opened(client, table_name.into(), config);
-        let invocations = InvocationItems { table: table.clone(), bodies: bodies.clone() };
+        let notes = StepNotes { table: table.clone(), bodies: bodies.clone() };
+        let invocations = InvocationItems { table: table.clone(), bodies: bodies.clone(), notes: notes.clone() };
         let signals = SignalItems { table: table.clone(), bodies: bodies.clone() };
         let sleepers = SleeperIndex { table: table.clone(), wakes_by_index, registered_at };
-        let (clock, recent) = (Arc::new(SystemClock::default()), Arc::default());
+        let (clock, recent, steps) = (Arc::new(SystemClock::default()), Arc::default(), Arc::default());
         Self {
             sessions: SessionItems { table: table.clone(), bodies: bodies.clone() },
             documents: DocumentItems { table: table.clone(), bodies: bodies.clone() },
@@ -197,7 +200,16 @@ impl DynamoDbStateStore {
                 bodies: bodies.clone(),
                 invocations: invocations.clone(),
             },
-            commits: CommitWriter { table, bodies, signals: signals.clone(), clock, recent },
+            commits: CommitWriter {
+                table,
+                bodies,
+                signals: signals.clone(),
+                clock,
+                recent,
+                steps,
+                notes,
+                invocations: invocations.clone(),
+            },
             invocations,
             signals,
             under_way,
@@ -294,6 +306,10 @@ impl Commits for DynamoDbStateStore {
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         self.commits.write(commit).await
+    }
+
+    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        self.commits.step(commit).await
     }
 }
 

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use async_trait::async_trait;
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, StoreError};
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, StepWritten, StoreError,
+};
 use futures::future::{Either, select};
 
 /// Commits that a piece of work has sent to the store.
@@ -203,14 +205,26 @@ impl Commits for ReportingCommits {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let mut in_flight = CommitInFlight::of(commit);
-        let written = self.0.commit(commit).await;
-        in_flight.answered = true;
-        match &written {
-            Ok(()) => in_flight.wrote(),
-            Err(error) if error.may_be_written() => in_flight.doubt(),
-            Err(_) => {}
-        }
-        written
+        reported(commit, self.0.commit(commit)).await
     }
+
+    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        reported(commit, self.0.step(commit)).await
+    }
+}
+
+/// The outcome of `writing`, which writes `commit`.
+async fn reported<T>(
+    commit: &Commit,
+    writing: impl Future<Output = Result<T, CommitError>>,
+) -> Result<T, CommitError> {
+    let mut in_flight = CommitInFlight::of(commit);
+    let written = writing.await;
+    in_flight.answered = true;
+    match &written {
+        Ok(_) => in_flight.wrote(),
+        Err(error) if error.may_be_written() => in_flight.doubt(),
+        Err(_) => {}
+    }
+    written
 }

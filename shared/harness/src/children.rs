@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use dormouse_ports::{
     ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, ClaimOutcome, ClaimRequest, Commit, CommitError,
     Commits, EventBus, FailureRecord, InvocationId, InvocationStatus, InvocationWrite, Map, PARENT, ParentLink,
-    PausedInvocation, SHORTFALL, Shortfall, StoreError,
+    PausedInvocation, SHORTFALL, Shortfall, StepWritten, StoreError,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -213,6 +213,17 @@ impl Commits for TellingCommits {
             Err(_) => None,
         };
         if let Some(end) = end {
+            Box::pin(self.told.tell(end)).await;
+        }
+        written
+    }
+
+    /// No step is an end.
+    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        let written = self.commits.step(commit).await;
+        if matches!(written, Err(CommitError::InvocationConflict))
+            && let Some(end) = self.told.instead_of(commit).await
+        {
             Box::pin(self.told.tell(end)).await;
         }
         written

@@ -29,6 +29,26 @@ pub trait Commits: Send + Sync {
     /// adapter finds out by `commit.id` whether the commit happened, before it answers; where it cannot, it returns
     /// [`Unknown`](CommitError::Unknown) and never reports that nothing was written.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError>;
+
+    /// Writes `commit`, which is a [durable step](InvocationWrite::Progress), or nothing. The store may
+    /// [note](StepWritten::Noted) it only, which costs less.
+    ///
+    /// # Errors
+    /// As of [`commit`](Self::commit).
+    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        self.commit(commit).await.map(|()| StepWritten::Whole)
+    }
+}
+
+/// How a durable step was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepWritten {
+    /// All of it.
+    Whole,
+    /// All but the session, whose record stays as it was saved last. Whoever takes the invocation over is given the step
+    /// ([`InvocationRecord::saved`]), and a later commit that saves the session, or ends the invocation, saves what it
+    /// has brought.
+    Noted,
 }
 
 /// Request for the right to resume.

@@ -564,4 +564,7 @@ pub struct InvocationRecord {
     /// The lists of its outermost state that the store keeps in pieces; goes into
     /// [`GrowingLists`](crate::GrowingLists).
     pub stored: Vec<StoredList>,
+    /// The outermost state with which its session was saved last, where steps that were
+    /// [noted](crate::StepWritten::Noted) since are ahead of it.
+    pub saved: Option<SharedMap>,
 }

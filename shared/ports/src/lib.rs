@@ -115,7 +115,7 @@ pub use checkpoint::{
 pub use child::{CHILDREN, ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, PARENT, ParentLink, WORKSPACE};
 pub use commit::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
-    SessionSave, SessionWrite, SuspendFrom,
+    SessionSave, SessionWrite, StepWritten, SuspendFrom,
 };
 pub use connections::{ConnectionError, Connections};
 pub use counters::{CounterChange, CounterWrite, Counters};

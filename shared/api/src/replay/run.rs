@@ -306,7 +306,8 @@ impl Stage {
     fn claimed(&self, paused: PausedInvocation, payload: Map) -> Box<InvocationRecord> {
         let until = self.engine.ports().clock.now() + HELD_FOR;
         let claim = Claim { owner: OWNER.into(), until, payload, attempts: 1, taken_over: false };
-        Box::new(InvocationRecord { status: InvocationStatus::Resuming(claim), paused, stored: Vec::new() })
+        let status = InvocationStatus::Resuming(claim);
+        Box::new(InvocationRecord { status, paused, stored: Vec::new(), saved: None })
     }
 }
 

@@ -20,6 +20,9 @@ const ZSTD: u8 = 1;
 const SAMPLED: u8 = 2;
 /// [`ZSTD`] with [`SAMPLES`] and [`SAMPLES_OF_AGENTS`] behind them.
 const SMALL: u8 = 3;
+/// Before any of the others: what is encoded so is only to be read with the notes of steps (`steps`). Builds that know of none
+/// do not read it.
+const NOTED: u8 = 4;
 const LEVEL: i32 = 3;
 /// With the dictionary: a tenth less than at [`LEVEL`], and hundredths of a millisecond more for a record of some KB. What
 /// is written at one level is read as at any other.
@@ -58,6 +61,11 @@ pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
     Ok(if packed.len() < json.len() { tagged(tag, &packed) } else { tagged(PLAIN, &json) })
 }
 
+/// `encoded` as what is only to be read with the notes of steps.
+pub(super) fn noted(encoded: &[u8]) -> Vec<u8> {
+    tagged(NOTED, encoded)
+}
+
 fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(content.len() + 1);
     bytes.push(tag);
@@ -68,6 +76,7 @@ fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
 /// The value of `bytes`.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
     let json = match bytes.split_first() {
+        Some((&NOTED, encoded)) => return decode(encoded),
         Some((&PLAIN, json)) => json.to_vec(),
         Some((&ZSTD, packed)) => zstd::stream::decode_all(packed).map_err(corrupt)?,
         Some((&SMALL, packed)) => unpack(packed, &READING)?,

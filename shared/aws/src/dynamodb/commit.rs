@@ -14,6 +14,8 @@
 //! Rows of lists and feeds are written ahead of the transaction, those of feeds with the instant of its attempt. A
 //! transaction that is not sent soon behind its rows is given another instant. Of a durable step, for which a run waits,
 //! rows of feeds travel in the transaction; of what takes from counters, which may refuse it, all rows do.
+//!
+//! A durable step may be no more than the batch of its events, with a note of what it changed (`steps`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +23,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
-use dormouse_ports::{Clock, Commit, CommitError, JournalConflict, StoreError};
-use jiff::SignedDuration;
+use dormouse_ports::{Clock, Commit, CommitError, JournalConflict, SessionWrite, StepWritten, StoreError};
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
-use super::blobs::Bodies;
+use super::blobs::{BlobOrigin, Bodies};
+use super::encode::Encoder;
 use super::fault::{RequestFault, fault};
-use super::item::{Item, optional_text};
+use super::invocation::InvocationItems;
+use super::item::{Item, optional_text, text_value};
 use super::journal::AppendWrites;
-use super::keys::{COMMIT_ID, Key};
-use super::plan::{Plan, PlanPart};
+use super::keys::{COMMIT_ID, Key, NOTED_IN};
+use super::plan::{Notes, Plan, PlanPart};
 use super::recent::RecentLists;
 use super::requests::Table;
 use super::session;
 use super::signal::SignalItems;
+use super::steps::{NotedStep, RecentSteps, StepNotes};
 use super::write::{ItemWrite, WriteOutcome};
 
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
@@ -53,6 +58,13 @@ enum ItemsVerdict {
     Refused(usize, Option<Item>),
 }
 
+/// What came of a commit that is written whole.
+enum WholeVerdict {
+    Written,
+    /// Nothing: it ends an invocation of which steps may be noted, and saves no session. The item of the invocation.
+    Noted(Item),
+}
+
 /// Reasons that pass by themselves. They may stand beside a failed condition, which then means nothing: the conflicting
 /// transaction may be our own earlier attempt.
 const PASSING: &[&str] =
@@ -68,12 +80,94 @@ pub(super) struct CommitWriter {
     pub(super) clock: Arc<dyn Clock>,
     /// Lists that durable steps have stored.
     pub(super) recent: Arc<RecentLists>,
+    /// Steps behind which the next ones may be noted.
+    pub(super) steps: Arc<RecentSteps>,
+    /// Reads steps that were noted.
+    pub(super) notes: StepNotes,
+    pub(super) invocations: InvocationItems,
 }
 
 impl CommitWriter {
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
+        match self.write_whole(commit, Notes::Unknown).await? {
+            WholeVerdict::Written => {}
+            WholeVerdict::Noted(item) => self.write_with_notes(commit, &item).await?,
+        }
+        Ok(self.steps.written(commit)?)
+    }
+
+    /// Writes a durable step, which may be noted in the batch of its events.
+    pub(super) async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        if let (Some(step), [append]) = (self.steps.noting(commit)?, commit.journal.appends.as_slice()) {
+            commit.journal.check()?;
+            let origin = BlobOrigin { owners: Vec::new(), now: commit.now };
+            let mut encoder = Encoder::new(&self.bodies.config, origin);
+            let append = AppendWrites::of(&mut encoder, append, text_value(&commit.id))?;
+            if encoder.blobs.is_empty() {
+                return self.note(commit, step, &append).await.map(|()| StepWritten::Noted);
+            }
+        }
+        self.write(commit).await.map(|()| StepWritten::Whole)
+    }
+
+    async fn note(&self, commit: &Commit, step: NotedStep, append: &AppendWrites<'_>) -> Result<(), CommitError> {
+        let earliest = append.earliest().unwrap_or(Timestamp::MIN);
+        let in_doubt = AtomicBool::new(false);
+        let attempt = async || {
+            let put = append.noted(&step.note, self.clock.now().max(earliest));
+            self.table.attempt(&put).await.inspect_err(|fault| {
+                in_doubt.fetch_or(matches!(fault, RequestFault::Transient(_)), Ordering::Relaxed);
+            })
+        };
+        let noted = match self.table.retry.run(attempt).await {
+            Ok(WriteOutcome::Done(_)) => Ok(()),
+            Ok(WriteOutcome::Refused(found)) if is_ours(commit, found.as_ref()) => Ok(()),
+            Ok(WriteOutcome::Refused(_)) => {
+                Err(CommitError::Journal(JournalConflict::Stream(append.stream().to_owned())))
+            }
+            Err(error) => self.settle(commit, Some(&append.witness()), (error, in_doubt.into_inner())).await,
+        };
+        match noted {
+            Ok(()) => self.steps.noted(step),
+            Err(_) => self.steps.forget(step.invocation_id()),
+        }
+        noted
+    }
+
+    /// Writes `commit`, which ends an invocation, or its pause, of which steps may be noted, as its `item` says: what they have
+    /// brought to its session is saved as well, unless another turn has saved since.
+    async fn write_with_notes(&self, commit: &Commit, item: &Item) -> Result<(), CommitError> {
+        let unsaved = match self.invocations.whole_record(item).await {
+            Ok(record) => self.notes.unsaved(record, item).await,
+            Err(error) => Err(error),
+        };
+        let unsaved = match unsaved {
+            // What cannot be read can be ended all the same.
+            Err(StoreError::Corrupt(_)) => None,
+            unsaved => unsaved?,
+        };
+        if let Some((write, lists)) = unsaved {
+            let session = match &commit.session {
+                Some(own) => SessionWrite { save: write.save, expect: write.expect, ..own.clone() },
+                None => write,
+            };
+            let mut growing = commit.growing.clone();
+            growing.fields.extend(lists.fields);
+            growing.stored.extend(lists.stored);
+            let id = format!("{}-saving", commit.id);
+            let saving = Commit { id, session: Some(session), growing, ..commit.clone() };
+            match self.write_whole(&saving, Notes::Known).await {
+                Err(CommitError::SessionConflict) => {}
+                written => return written.map(|_| ()),
+            }
+        }
+        let alone = Commit { id: format!("{}-alone", commit.id), ..commit.clone() };
+        self.write_whole(&alone, Notes::Known).await.map(|_| ())
+    }
+
+    async fn write_whole(&self, commit: &Commit, notes: Notes) -> Result<WholeVerdict, CommitError> {
         let (growing, known) = self.recent.knowing(commit);
-        let mut plan = Plan::of(commit, &growing, known, &self.bodies.config)?;
+        let mut plan = Plan::of(commit, &growing, known, (&self.bodies.config, notes))?;
         self.bodies.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
         self.table.put_all(pieces.map(|(key, item)| ItemWrite::put(&key, item)).collect()).await?;
@@ -87,18 +181,26 @@ impl CommitWriter {
         match verdict {
             Ok(ItemsVerdict::Happened) => {
                 self.recent.note(commit, &plan.encoder);
-                Ok(())
+                Ok(WholeVerdict::Written)
             }
-            Ok(ItemsVerdict::Refused(index, found)) => match (plan.part(index), found.as_ref()) {
+            Ok(ItemsVerdict::Refused(index, found)) => match (plan.part(index), found) {
+                (Some(PlanPart::Invocation), Some(found)) if plan.unless_noted && found.contains_key(NOTED_IN) => {
+                    Ok(WholeVerdict::Noted(found))
+                }
                 (Some(PlanPart::Session(write)), found)
-                    if plan.is_plain() && in_doubt.load(Ordering::Relaxed) && session::may_be_beneath(write, found) =>
+                    if plan.is_plain()
+                        && in_doubt.load(Ordering::Relaxed)
+                        && session::may_be_beneath(write, found.as_ref()) =>
                 {
                     let id = &write.session_id;
                     Err(CommitError::Unknown(format!("an attempt to save {id} was not answered; it was changed since")))
                 }
-                (part, found) => Err(self.refusal(part, found).await),
+                (part, found) => Err(self.refusal(part, found.as_ref()).await),
             },
-            Err(error) => self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
+            Err(error) => {
+                let settled = self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await;
+                settled.map(|()| WholeVerdict::Written)
+            }
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Encoder<'g> {
     pub(super) growing: &'g GrowingLists,
     /// The items that the change changes: they own the blobs that are kept apart from them.
     pub(super) origin: BlobOrigin,
+    /// True if the pause that it writes is only to be read with the notes of steps.
+    pub(super) is_noted: bool,
     /// Lists that this change stores, and those to which it refers as they are.
     pub(super) referred: Vec<StoredList>,
     /// Marks of lists from which those of its states may have grown.
@@ -58,6 +60,7 @@ impl<'g> Encoder<'g> {
             whole_limit: config.whole_limit,
             growing,
             origin,
+            is_noted: false,
             referred: Vec::new(),
             known: KnownMarks::new(),
             marks: Vec::new(),
@@ -131,15 +134,22 @@ impl<'g> Encoder<'g> {
             (Some(state), None) => rest.state = state.into(),
             (None, _) => {}
         }
-        let whole = codec::encode(&rest)?;
+        let whole = self.encoded(&rest)?;
         if whole.len() <= self.inline_limit {
             item.insert(PAUSE.to_owned(), AttributeValue::B(Bytes::new(whole)));
             return Ok(());
         }
         let state = std::mem::take(outermost(&mut rest));
         item.insert(PAUSE_STATE.to_owned(), self.body("the paused state", &state)?);
-        item.insert(PAUSE.to_owned(), self.body("the paused invocation", &rest)?);
+        let rest = self.encoded(&rest)?;
+        let rest = self.place("the paused invocation", rest, self.inline_limit, self.origin.clone())?;
+        item.insert(PAUSE.to_owned(), rest);
         Ok(())
+    }
+
+    fn encoded(&self, paused: &PausedInvocation) -> Result<Vec<u8>, StoreError> {
+        let encoded = codec::encode(paused)?;
+        Ok(if self.is_noted { codec::noted(&encoded) } else { encoded })
     }
 
     fn place(

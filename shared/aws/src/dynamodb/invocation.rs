@@ -22,6 +22,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::segments;
+use super::steps::StepNotes;
 use super::write::{ItemWrite, WriteOutcome};
 
 const SUSPENDED: &str = "suspended";
@@ -47,6 +48,7 @@ const UNCLAIMED_UNTIL: Timestamp = Timestamp::UNIX_EPOCH;
 pub(super) struct InvocationItems {
     pub(super) table: Arc<Table>,
     pub(super) bodies: Arc<Bodies>,
+    pub(super) notes: StepNotes,
 }
 
 impl InvocationItems {
@@ -114,7 +116,7 @@ impl InvocationItems {
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.bodies.put_blobs(encoder.blobs).await?;
         match self.table.write_alone(&claim_write(request, payload)).await? {
-            WriteOutcome::Done(item) => match self.record(&item).await {
+            WriteOutcome::Done(item) => match self.granted(request, &item).await {
                 Ok(record) => Ok(ClaimOutcome::Granted(Box::new(record))),
                 Err(error) => {
                     self.take_back(request, &item).await;
@@ -150,14 +152,24 @@ impl InvocationItems {
             return Ok(ClaimOutcome::NotClaimable(Box::new(self.record(item).await?)));
         }
         if text(item, CLAIM_OWNER)? == request.owner.as_str() {
-            return Ok(ClaimOutcome::Granted(Box::new(self.record(item).await?)));
+            return Ok(ClaimOutcome::Granted(Box::new(self.granted(request, item).await?)));
         }
         Ok(ClaimOutcome::Held { until: claim_end(item)? })
     }
 
+    /// The record of `item`, which `request` has claimed: nothing can come to it any more of a worker before.
+    async fn granted(&self, request: &ClaimRequest, item: &Item) -> Result<InvocationRecord, StoreError> {
+        self.notes.fenced(self.whole_record(item).await?, item, &request.owner).await
+    }
+
     async fn record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
+        Ok(self.notes.noted(self.whole_record(item).await?, item).await?.record)
+    }
+
+    /// The record of `item`, without steps that were noted.
+    pub(super) async fn whole_record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
         let mut record = self.without_state(item).await?;
-        let InvocationRecord { status, paused, stored } = &mut record;
+        let InvocationRecord { status, paused, stored, .. } = &mut record;
         if let Some(state) = self.bodies.optional_body(item, PAUSE_STATE).await? {
             *outermost(paused) = state;
         }
@@ -185,7 +197,7 @@ impl InvocationItems {
         }
         let status = self.status(item).await?;
         let stored = segments::referred(&home_of(&paused), item)?;
-        Ok(InvocationRecord { status, paused, stored })
+        Ok(InvocationRecord { status, paused, stored, saved: None })
     }
 
     async fn status(&self, item: &Item) -> Result<InvocationStatus, StoreError> {

@@ -6,7 +6,7 @@
 //! | place in a list | the list, a shard of it where it is wide, then the order | the name of a document, a label |
 //! | head of a stream that the store keeps | the stream | the position of the last entry |
 //! | batch of such a stream | the stream, then the position of its last entry | the entries of one append |
-//! | batch that keeps the end of its stream | the stream, then the position of its first entry | the same, and what is known at the end |
+//! | batch that keeps the end of its stream | the stream, then the position of its first entry | the same, what is known at the end, the note of a step (`steps`) |
 //! | row of a feed | a shard of the feed, then the order | which append, a label |
 //!
 //! An append is conditional on the head, or on no batch beginning where its own does: of two writers that have read the
@@ -37,10 +37,11 @@ use super::item::{
     Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time_value, ttl_value,
 };
 use super::keys::{
-    self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key,
-    LABEL, LAST_POSITION, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STREAM, TTL, UNREPORTED, VERSION,
+    self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FENCED_BY, FIRST_POSITION, KIND, KNOWN,
+    Key, LABEL, LAST_POSITION, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STEP, STREAM, TTL, UNREPORTED, VERSION,
 };
 use super::requests::Table;
+use super::steps;
 use super::write::{ItemWrite, WriteOutcome};
 
 /// Makes, changes or removes a document, or only demands that there is none.
@@ -145,6 +146,11 @@ impl<'a> AppendWrites<'a> {
         key_of(self.append)
     }
 
+    /// The batch with `note`, where that is all that is written: no fence may stand in its place.
+    pub(super) fn noted(&self, note: &[u8], at: Timestamp) -> ItemWrite {
+        self.batch_at(at).having(STEP, steps::step_attribute(note)).when("attribute_not_exists(pk)")
+    }
+
     /// Earliest instant at which it may be sent, as far as that is known.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         match &self.append.end {
@@ -158,7 +164,7 @@ impl<'a> AppendWrites<'a> {
     pub(super) fn guard(&self, at: Timestamp, commit_id: AttributeValue) -> ItemWrite {
         match self.append.end {
             StreamEnd::Store => self.head(at, commit_id),
-            StreamEnd::Append(_) => self.batch_at(at).when("attribute_not_exists(pk)"),
+            StreamEnd::Append(_) => self.batch_at(at).when(steps::NEXT_POSITION),
         }
     }
 
@@ -410,6 +416,9 @@ impl StreamItems {
 
     /// The entries of `batch` of `stream`.
     pub(super) async fn entries_of(&self, stream: &str, batch: &Item) -> Result<Vec<StreamEntry>, StoreError> {
+        if batch.contains_key(FENCED_BY) {
+            return Ok(Vec::new());
+        }
         let first = number(batch, FIRST_POSITION)?;
         let bodies = match self.bodies.body::<Vec<Map>>(batch, ENTRIES).await {
             Ok(bodies) => bodies,

@@ -93,6 +93,14 @@ pub(super) const KNOWN: &str = "known_at_end";
 pub(super) const UNREPORTED: &str = "unreported";
 /// Of a batch whose row reports some before it, too: the position of the first of them.
 pub(super) const REPORTS_FROM: &str = "reports_from";
+/// Of a batch: the note of a durable step that is written nowhere else (`steps`).
+pub(super) const STEP: &str = "step";
+/// Of a batch without entries: the worker that took the claim of a run over. The next append replaces it.
+pub(super) const FENCED_BY: &str = "fenced_by";
+/// Of an invocation: the stream in whose batches its steps may be noted.
+pub(super) const NOTED_IN: &str = "noted_in";
+/// Of an invocation: the position of the batch behind which they are.
+pub(super) const NOTED_FROM: &str = "noted_from";
 /// Of a row of a feed: its batch is found by its first position.
 pub(super) const BY_FIRST: &str = "by_first";
 /// Of a row that reports more than one batch: the first position of the last one, with which it was written.

@@ -15,7 +15,7 @@ use super::item::{Item, text_value};
 use super::journal::AppendWrites;
 use super::keys::{CHUNK, Key};
 use super::write::ItemWrite;
-use super::{counters, journal, pending, session, signal};
+use super::{counters, journal, pending, session, signal, steps};
 
 /// The most items that a transaction changes.
 const MOST_CHANGES: usize = 100;
@@ -47,8 +47,19 @@ pub(super) struct Plan<'a> {
     rows_along: bool,
     /// True if places in lists do.
     places_along: bool,
+    /// True if it is refused where steps of its invocation may be noted.
+    pub(super) unless_noted: bool,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
+}
+
+/// What the writer of a commit knows of steps that were noted of its invocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notes {
+    /// Nothing. What ends the invocation without saving its session is refused where there may be some.
+    Unknown,
+    /// All of them.
+    Known,
 }
 
 impl<'a> Plan<'a> {
@@ -57,7 +68,7 @@ impl<'a> Plan<'a> {
         commit: &'a Commit,
         growing: &'a GrowingLists,
         known: KnownMarks,
-        config: &StoreConfig,
+        (config, notes): (&StoreConfig, Notes),
     ) -> Result<Self, StoreError> {
         let mut encoder = Encoder::knowing(config, growing, origin(commit));
         encoder.known = known;
@@ -67,7 +78,8 @@ impl<'a> Plan<'a> {
         let places_along = !is_step && !commit.journal.appends.is_empty() && takes_from_counters(commit);
         let rows_along = is_step || places_along;
         let (parts, places, sendings) = Default::default();
-        let mut plan = Self { encoder, parts, places, sendings, rows_along, places_along, witness: None };
+        let unless_noted = notes == Notes::Unknown && ends_unsaved(commit);
+        let mut plan = Self { encoder, parts, places, sendings, rows_along, places_along, unless_noted, witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -168,7 +180,12 @@ impl<'a> Plan<'a> {
                 }
             }
             InvocationWrite::Progress { paused, from, claim } => {
-                let change = invocation::progress_write(encoder, paused, from, claim.as_ref(), id)?;
+                let noted = steps::noted_behind(commit);
+                encoder.is_noted = noted.is_some();
+                let put = invocation::progress_write(encoder, paused, from, claim.as_ref(), id)?;
+                encoder.is_noted = false;
+                let change = noted.into_iter().flat_map(steps::noted_in);
+                let change = change.fold(put, |put, (name, value)| put.having(&name, value));
                 self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::Accept { paused, again_at } => {
@@ -300,6 +317,7 @@ impl<'a> Plan<'a> {
 
     fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: ItemWrite) {
         self.witness = Some(Key::invocation(id));
+        let change = if self.unless_noted { change.when("attribute_not_exists(noted_in)") } else { change };
         self.parts.push((PlanPart::Invocation, change));
     }
 
@@ -335,6 +353,23 @@ fn origin(commit: &Commit) -> BlobOrigin {
 /// True if the commit is refused where too little is left of what is counted.
 fn takes_from_counters(commit: &Commit) -> bool {
     commit.journal.counters.iter().any(|write| matches!(write.change, CounterChange::Take { .. }))
+}
+
+/// True if `commit` ends an invocation, or its pause, that has a session, and saves nothing there.
+fn ends_unsaved(commit: &Commit) -> bool {
+    let ends = matches!(
+        commit.invocation,
+        Some(
+            InvocationWrite::Suspend { from: SuspendFrom::Claimed { .. }, .. }
+                | InvocationWrite::Complete { .. }
+                | InvocationWrite::Fail { owner: Some(_), .. }
+                | InvocationWrite::Cancel { .. }
+                | InvocationWrite::Progress { claim: None, .. }
+        )
+    );
+    let paused = commit.invocation.as_ref().and_then(InvocationWrite::paused);
+    let has_session = paused.is_some_and(|paused| paused.session_id.is_some());
+    ends && has_session && commit.session.as_ref().is_none_or(|session| session.save.is_none())
 }
 
 fn unconditional<'a>(write: ItemWrite) -> (PlanPart<'a>, ItemWrite) {

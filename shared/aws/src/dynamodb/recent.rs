@@ -70,7 +70,7 @@ mod tests {
 
     use super::super::StoreConfig;
     use super::super::keys::PieceKey;
-    use super::super::plan::Plan;
+    use super::super::plan::{Notes, Plan};
     use super::*;
 
     const LISTS: [&str; 2] = ["messages", "outputs"];
@@ -104,7 +104,7 @@ mod tests {
             let commit = Commit { invocation: Some(write), growing, ..Commit::new("c1", Timestamp::UNIX_EPOCH) };
             let (growing, known) = self.recent.knowing(&commit);
             let config = StoreConfig { inline_limit: 0, whole_limit: 0, ..StoreConfig::default() };
-            let plan = Plan::of(&commit, &growing, known, &config).expect("a plan");
+            let plan = Plan::of(&commit, &growing, known, (&config, Notes::Unknown)).expect("a plan");
             self.recent.note(&commit, &plan.encoder);
             let pieces = plan.encoder.pieces.keys().filter_map(|key| PieceKey::parse(&key.sk));
             pieces.map(|piece| (piece.field, piece.from, piece.to)).collect()

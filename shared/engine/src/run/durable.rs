@@ -265,7 +265,8 @@ fn failed(error: CommitError) -> EngineError {
 fn handed_over(run: &Run, claimed: Claimed, state: State) -> Outcome {
     let paused = claimed.paused;
     let status = InvocationStatus::Accepted { payload: Map::new() };
-    let record = InvocationRecord { status, paused: paused.clone(), stored: run.growing().stored };
+    let stored = run.growing().stored;
+    let record = InvocationRecord { status, paused: paused.clone(), stored, saved: None };
     Outcome::Suspended(Box::new(Suspended {
         invocation_id: paused.invocation_id,
         correlation_id: paused.correlation_id,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use dormouse_json::Part;
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, IdSource, InvocationLimits,
-    InvocationWrite, Map, PausePreparation, PausedInvocation, SharedMap, Spawner, StoreError, SubscriptionError,
-    TurnStore, WakePlanner, limits,
+    InvocationWrite, Map, PausePreparation, PausedInvocation, SharedMap, Spawner, StepWritten, StoreError,
+    SubscriptionError, TurnStore, WakePlanner, limits,
 };
 use serde::Serialize;
 
@@ -114,6 +114,17 @@ impl Engine {
     /// Writes `commit`, unless a state in it is larger, or nested more deeply, than any may be, even if the store would
     /// take it.
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.check(commit)?;
+        self.ports().store.commits.commit(commit).await
+    }
+
+    /// The same with `commit`, a durable step.
+    pub(super) async fn write_step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        self.check(commit)?;
+        self.ports().store.commits.step(commit).await
+    }
+
+    fn check(&self, commit: &Commit) -> Result<(), StoreError> {
         let limit = self.limits().state;
         let (shared, whole) = states(commit);
         for (what, state) in shared {
@@ -122,7 +133,7 @@ impl Engine {
         for (what, state) in whole {
             check(limit, what, state, dormouse_json::fields_of(state))?;
         }
-        self.ports().store.commits.commit(commit).await
+        Ok(())
     }
 }
 

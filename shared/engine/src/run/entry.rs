@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::{Category, Map, StoredList};
+use dormouse_ports::{Category, Map, SharedMap, StoredList};
 
 use super::call::{Carry, Outcome};
 use super::checkpoint_start::CheckpointStart;
@@ -23,8 +23,9 @@ pub(super) enum Entry {
     Fresh { own: Own, given: Map, carry: Option<Carry> },
     /// At the entry of its graph, with the input that its record was given when it was accepted.
     Accepted { claimed: Box<Claimed>, carry: Option<Carry> },
-    /// Behind the pause of its record, in these states, with their lists as stored in pieces.
-    Paused { claimed: Box<Claimed>, states: Vec<State>, stored: Vec<StoredList> },
+    /// Behind the pause of its record, in these states, with their lists as stored in pieces, and the state with which its
+    /// session was saved last, where that is an earlier one.
+    Paused { claimed: Box<Claimed>, states: Vec<State>, stored: Vec<StoredList>, saved: Option<SharedMap> },
     /// At the place where its checkpoint was saved.
     Checkpoint { own: Own, start: Box<CheckpointStart>, carry: Option<Carry> },
 }
@@ -156,7 +157,9 @@ impl Entry {
         let session_id = identity.session_id.as_ref();
         let begun_for = identity.begun_for.as_deref();
         let opened = match self {
-            Self::Paused { claimed, stored, .. } => SessionRun::of_pause(engine, graph, &claimed.paused, stored).await,
+            Self::Paused { claimed, stored, saved, .. } => {
+                SessionRun::of_pause(engine, graph, &claimed.paused, (stored, saved.as_deref())).await
+            }
             Self::Accepted { claimed, .. } => {
                 let terms = SessionTerms { lease: &claimed.lease(), begun_for };
                 SessionRun::open(engine, graph, session_id, Some(terms)).await

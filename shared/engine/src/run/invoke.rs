@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, InvocationId, InvocationRecord, InvocationStatus};
+use dormouse_ports::{
+    Category, ClaimOutcome, ClaimRequest, InvocationId, InvocationRecord, InvocationStatus, PausedInvocation,
+};
 
 use super::call::{Begin, Invocation, Outcome, Resume};
 use super::checkpoint_start::{CheckpointStart, load};
@@ -132,16 +134,18 @@ impl Engine {
         record: Box<InvocationRecord>,
         call: Resume,
     ) -> Result<Outcome, EngineError> {
-        let InvocationRecord { status, paused, stored } = *record;
+        let InvocationRecord { status, paused, stored, saved } = *record;
         let InvocationStatus::Resuming(claim) = status else {
             let message = format!("invocation {} is not claimed", paused.invocation_id);
             return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
         };
         let mut claimed = Claimed { paused, claim, held_for: call.claim.duration, after_error: call.after_error };
-        let states = match restore::resumed(graph, &claimed.paused, claimed.claim.payload.clone()) {
-            Ok((paused, states)) => {
+        let saved = saved.map(|state| restore::restored(graph, &PausedInvocation { state, ..claimed.paused.clone() }));
+        let resumed = restore::resumed(graph, &claimed.paused, claimed.claim.payload.clone());
+        let (states, saved) = match resumed.and_then(|resumed| Ok((resumed, saved.transpose()?))) {
+            Ok(((paused, states), saved)) => {
                 claimed.paused = paused;
-                states
+                (states, saved.map(|saved| saved.state))
             }
             Err(error) => {
                 claimed.refuse(self, &error).await;
@@ -150,7 +154,7 @@ impl Engine {
         };
         let identity = claimed.identity();
         let observers = registered(call.observers);
-        let entry = Entry::Paused { claimed: Box::new(claimed), states, stored };
+        let entry = Entry::Paused { claimed: Box::new(claimed), states, stored, saved };
         let yield_after = call.claim.yield_after;
         enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
     }

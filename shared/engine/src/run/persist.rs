@@ -77,7 +77,7 @@ pub(super) async fn persist(
         paused.session_version = session_version;
         let status = InvocationStatus::Resuming(claim);
         let stored = run.growing().stored;
-        Box::new(InvocationRecord { status, paused: paused.clone(), stored })
+        Box::new(InvocationRecord { status, paused: paused.clone(), stored, saved: None })
     });
     Ok(outcome(paused, pause, before.carried, arrived))
 }

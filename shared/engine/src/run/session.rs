@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_ports::{
     Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, LoadedSession, Map,
-    SessionExpectation, SessionId, SessionRecord, SessionWrite, SharedMap, StoreError, StoredList, limits,
+    SessionExpectation, SessionId, SessionRecord, SessionWrite, SharedMap, StepWritten, StoreError, StoredList, limits,
 };
 use serde_json::Value;
 
@@ -86,7 +86,8 @@ impl SessionRun {
         Ok(Some(Arc::new(session)))
     }
 
-    /// The session of a resumed invocation, as it was written together with the pause.
+    /// The session of a resumed invocation, as it was written together with the pause, or with the state `saved`. Its lists are
+    /// `stored`.
     ///
     /// # Errors
     /// Where no save may come in between: `session_write_conflict` when one did, since what runs now could not be
@@ -95,14 +96,14 @@ impl SessionRun {
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
         paused: &dormouse_ports::PausedInvocation,
-        stored: &[StoredList],
+        (stored, saved): (&[StoredList], Option<&Map>),
     ) -> Result<Option<Arc<Self>>, EngineError> {
         let (Some(policy), Some(session_id), Some(version)) =
             (graph.sessions(), paused.session_id.clone(), paused.session_version)
         else {
             return Ok(None);
         };
-        let state = SharedMap::from(policy.kept_of(paused.outermost_state()));
+        let state = SharedMap::from(policy.kept_of(saved.unwrap_or(paused.outermost_state())));
         let stored = stored.to_vec();
         let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
         let engine = engine.clone();
@@ -192,7 +193,8 @@ impl SessionRun {
     /// Commits `invocation` together with `save`. When the session was changed meanwhile and the policy allows it, the
     /// save is carried over onto the newer record and tried again. Returns the version that `invocation` was given: the
     /// one of the record that holds `state`. Of a save that was carried over it is the one before, so that a turn that
-    /// goes on from `state` finds a newer record and is carried over in turn.
+    /// goes on from `state` finds a newer record and is carried over in turn. The record of a durable step that was only
+    /// noted is the one before, too.
     pub(super) async fn commit(
         &self,
         save: PendingSave<'_>,
@@ -211,8 +213,14 @@ impl SessionRun {
                 growing: self.growing(),
                 ..self.engine.blank_commit()
             };
-            match self.engine.write(&commit).await {
-                Ok(()) => {
+            let written = if matches!(commit.invocation, Some(InvocationWrite::Progress { .. })) {
+                self.engine.write_step(&commit).await
+            } else {
+                self.engine.write(&commit).await.map(|()| StepWritten::Whole)
+            };
+            match written {
+                Ok(StepWritten::Noted) => return Ok(self.version()),
+                Ok(StepWritten::Whole) => {
                     if let Some((state, _)) = commit.session.and_then(|session| session.save) {
                         let mut known = self.lock();
                         *known = KnownRecord {

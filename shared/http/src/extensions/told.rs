@@ -133,7 +133,8 @@ impl PauseSummary {
     /// What is left to say of a record that cannot be read.
     pub(super) fn unreadable(id: &InvocationId, generation: u64, since: Timestamp) -> Self {
         let paused = PausedInvocation::unreadable(id.clone(), generation, since);
-        let record = InvocationRecord { status: InvocationStatus::Suspended, paused, stored: Vec::new() };
+        let status = InvocationStatus::Suspended;
+        let record = InvocationRecord { status, paused, stored: Vec::new(), saved: None };
         Self { status: PauseStatus::Unreadable, asks_person: false, ..Self::of(&record) }
     }
 }

@@ -330,7 +330,8 @@ impl Tables {
             | InvocationStatus::Canceled(_) => 0,
         };
         self.attempts.insert(paused.invocation_id.clone(), attempts);
-        self.invocations.insert(paused.invocation_id.clone(), InvocationRecord { status, paused, stored: Vec::new() });
+        let id = paused.invocation_id.clone();
+        self.invocations.insert(id, InvocationRecord { status, paused, stored: Vec::new(), saved: None });
     }
 }
 

@@ -1,0 +1,498 @@
+//! Durable steps that are noted: written into the batch of their events, and nowhere else.
+//!
+//! A step of a task changes five items when it is written whole: invocation, session, new items of lists, the batch of its
+//! events in the stream of the session, and the row of a feed. Inside of a transaction each costs two units a kilobyte. What
+//! it changes of the invocation is small, and its batch is written anyway: with a note of that change it is one conditional
+//! put, outside of a transaction.
+//!
+//! # Invariants
+//! - Positions of a stream are taken once. A worker notes a step only at the position right behind the last batch that it
+//!   has written itself under the same claim. Whoever ends or takes over that claim appends to the same stream, in the same
+//!   transaction or, for a claim, behind it: from then on the position is taken, the step is refused, and what the worker
+//!   writes whole instead finds the claim gone.
+//! - A claim that is taken over is fenced: a batch without entries stands at the next position before the record is given to
+//!   the claimant, so that nothing of the worker before can come to be behind what was read. The next append, which is
+//!   whole, replaces it.
+//! - An invocation of which steps may be noted says so in its item ([`NOTED_IN`], [`NOTED_FROM`]), and its pause is in a
+//!   form that a build which does not look for notes cannot read.
+//! - Notes hold no part of the session's record. What ends such an invocation without saving its session finds
+//!   [`NOTED_IN`], reads the notes, and saves what they brought.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::primitives::Blob as Bytes;
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_json::Part;
+use dormouse_ports::{
+    Append, Commit, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner, PausedInvocation,
+    ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap, StoreError, StreamEnd,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::batch::KeyRange;
+use super::blobs::Bodies;
+use super::codec;
+use super::item::{Item, number, number_value, optional_text, text, text_value};
+use super::keys::{
+    self, FED_AT, FENCED_BY, FIRST_POSITION, KNOWN, Key, LAST_POSITION, NOTED_FROM, NOTED_IN, STEP, UNREPORTED,
+};
+use super::requests::Table;
+use super::write::{ItemWrite, WriteOutcome};
+
+/// Number of runs of which the last step is known: as many as run in one process at a time, and more.
+const MOST_RUNS: usize = 64;
+/// Number of steps that are noted in a row, at most: whoever takes over reads that many batches.
+const MOST_NOTED: u32 = 32;
+/// Encoded bytes of a note, at most. A larger change is written whole: its content would be stored once more.
+const MOST_BYTES: usize = 8 * 1024;
+/// Number of batches that are read at once.
+const BATCHES: usize = 100;
+/// Number of times that a fence is tried: each time, somebody else appended.
+const FENCE_ATTEMPTS: usize = 32;
+
+/// What a batch holds of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct StepNote {
+    #[serde(rename = "id")]
+    invocation_id: InvocationId,
+    /// Of the pause, without its state.
+    #[serde(default, skip_serializing_if = "Change::is_empty")]
+    pause: Change,
+    /// Of the state, without its growing lists.
+    #[serde(default, skip_serializing_if = "Change::is_empty")]
+    state: Change,
+    /// The growing lists that are longer than before: from where on, and what was added.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    lists: BTreeMap<String, (usize, Vec<Value>)>,
+    /// The fields of the state that its session keeps; as in the note before where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    saves: Option<Vec<String>>,
+}
+
+/// How an object has changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Change {
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    set: Map,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<String>,
+}
+
+impl Change {
+    fn between(before: &Map, after: &Map) -> Self {
+        let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
+        let gone = before.keys().filter(|name| !after.contains_key(*name));
+        Self { set: set.map(|(name, value)| (name.clone(), value.clone())).collect(), gone: gone.cloned().collect() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.gone.is_empty()
+    }
+
+    fn apply(self, to: &mut Map) {
+        to.retain(|name, _| !self.gone.contains(name));
+        to.extend(self.set);
+    }
+}
+
+/// An invocation at a step, as far as the next step may be compared with it. It keeps no item of a list in memory.
+#[derive(Clone, Debug)]
+struct StepPlace {
+    pause: Map,
+    state: Map,
+    lists: BTreeMap<String, (usize, SharedBeginning)>,
+    saves: Vec<String>,
+}
+
+/// The parts of a commit that may be noted.
+struct Noteable<'c> {
+    paused: &'c PausedInvocation,
+    owner: &'c Owner,
+    append: &'c Append,
+    save: &'c SharedMap,
+    fields: &'c GrowingLists,
+}
+
+impl<'c> Noteable<'c> {
+    fn of(commit: &'c Commit) -> Option<Self> {
+        let Some(InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), claim: Some(claim) }) =
+            &commit.invocation
+        else {
+            return None;
+        };
+        let SessionWrite { save: Some((save, _)), release: false, .. } = commit.session.as_ref()? else { return None };
+        let append = only_append(commit)?;
+        let is_plain = claim.owner == *owner && paused.parent_states.is_empty();
+        is_plain.then_some(Self { paused, owner, append, save, fields: &commit.growing })
+    }
+
+    /// Its place; `None` where its session keeps something else than its state, or a list of it is no shared one.
+    fn place(&self) -> Result<Option<StepPlace>, StoreError> {
+        let mut state = Map::new();
+        let mut lists = BTreeMap::new();
+        for (name, part) in self.paused.state.fields() {
+            let is_growing = self.fields.fields.iter().any(|field| **field == *name);
+            match (is_growing, part, self.paused.state.shared(name)) {
+                (true, Part::Items(_), Some(SharedField::Items(items))) => {
+                    lists.insert(name.to_owned(), (items.len(), items.beginning()));
+                }
+                (true, _, Some(SharedField::Value(value))) if !value.is_array() => {
+                    state.insert(name.to_owned(), part.to_value());
+                }
+                (true, _, _) => return Ok(None),
+                (false, _, _) => {
+                    state.insert(name.to_owned(), part.to_value());
+                }
+            }
+        }
+        let mut saves = Vec::new();
+        for (name, _) in self.save.fields() {
+            match (self.save.shared(name), self.paused.state.shared(name)) {
+                (Some(saved), Some(own)) if saved.is(own) => saves.push(name.to_owned()),
+                (_, _) => return Ok(None),
+            }
+        }
+        Ok(Some(StepPlace { pause: without_state(self.paused)?, state, lists, saves }))
+    }
+
+    /// What it has changed `since`; `None` where a list is no longer the same with items behind it.
+    fn note(&self, since: &StepPlace, now: &StepPlace) -> Option<StepNote> {
+        let mut lists = BTreeMap::new();
+        if since.lists.keys().any(|name| !now.lists.contains_key(name)) {
+            return None;
+        }
+        for (name, (count, _)) in &now.lists {
+            let from = match since.lists.get(name) {
+                None | Some((0, _)) => 0,
+                Some((before, beginning)) => {
+                    let Some(SharedField::Items(items)) = self.paused.state.shared(name) else { return None };
+                    if !items.begin_with(beginning) {
+                        return None;
+                    }
+                    *before
+                }
+            };
+            if from < *count || !since.lists.contains_key(name) {
+                let items = self.paused.state.items(name)?.within(from, *count);
+                lists.insert(name.clone(), (from, items.iter().cloned().collect()));
+            }
+        }
+        Some(StepNote {
+            invocation_id: self.paused.invocation_id.clone(),
+            pause: Change::between(&since.pause, &now.pause),
+            state: Change::between(&since.state, &now.state),
+            lists,
+            saves: (since.saves != now.saves).then(|| now.saves.clone()),
+        })
+    }
+}
+
+/// The append of a commit that writes nothing else beside session and invocation, where it keeps the end of its stream.
+fn only_append(commit: &Commit) -> Option<&Append> {
+    let [append] = commit.journal.appends.as_slice() else { return None };
+    let journal = &commit.journal;
+    let is_alone = journal.documents.is_empty() && journal.counters.is_empty() && journal.accepts.is_empty();
+    (is_alone && journal.recorded.is_none() && matches!(append.end, StreamEnd::Append(_))).then_some(append)
+}
+
+/// The stream and the position of the batch of `commit`, behind which the steps of its invocation may be noted.
+pub(super) fn noted_behind(commit: &Commit) -> Option<(&str, u64)> {
+    let Some(InvocationWrite::Progress { claim: Some(_), .. }) = &commit.invocation else { return None };
+    commit.session.as_ref()?.save.as_ref()?;
+    let [append] = commit.journal.appends.as_slice() else { return None };
+    matches!(append.end, StreamEnd::Append(_)).then_some((append.stream.as_str(), append.first))
+}
+
+/// `paused` without its state, and without what a step leaves as it is beside it.
+fn without_state(paused: &PausedInvocation) -> Result<Map, StoreError> {
+    let rest =
+        PausedInvocation { state: SharedMap::default(), session_version: None, begun_for: None, ..paused.clone() };
+    match serde_json::to_value(rest) {
+        Ok(Value::Object(rest)) => Ok(rest),
+        Ok(_) => Err(StoreError::Invalid("a pause is an object".to_owned())),
+        Err(error) => Err(StoreError::Invalid(format!("cannot be stored: {error}"))),
+    }
+}
+
+/// The last steps of running invocations, behind which this process may note the next ones.
+#[derive(Debug, Default)]
+pub(super) struct RecentSteps(Mutex<VecDeque<RecentStep>>);
+
+#[derive(Clone, Debug)]
+struct RecentStep {
+    id: InvocationId,
+    owner: Owner,
+    stream: String,
+    /// The position of the last entry that its worker has appended.
+    position: u64,
+    /// Number of steps that were noted since it was written whole.
+    noted: u32,
+    place: StepPlace,
+}
+
+/// A step that is to be noted.
+#[derive(Debug)]
+pub(super) struct NotedStep {
+    /// The attribute of its batch.
+    pub(super) note: Vec<u8>,
+    next: RecentStep,
+}
+
+impl NotedStep {
+    pub(super) fn invocation_id(&self) -> &InvocationId {
+        &self.next.id
+    }
+}
+
+impl RecentSteps {
+    /// `commit` as a step to be noted; `None` where it has to be written whole.
+    pub(super) fn noting(&self, commit: &Commit) -> Result<Option<NotedStep>, StoreError> {
+        let Some(step) = Noteable::of(commit) else { return Ok(None) };
+        let StreamEnd::Append(end) = &step.append.end else { return Ok(None) };
+        // The row of a feed is an item of its own.
+        if step.append.fed.is_some() && !end.later {
+            return Ok(None);
+        }
+        let Some(known) = self.find(&step.paused.invocation_id) else { return Ok(None) };
+        let follows = known.owner == *step.owner
+            && known.stream == step.append.stream
+            && known.position + 1 == step.append.first
+            && known.noted < MOST_NOTED;
+        if !follows {
+            return Ok(None);
+        }
+        let Some(place) = step.place()? else { return Ok(None) };
+        let Some(note) = step.note(&known.place, &place) else { return Ok(None) };
+        let note = codec::encode(&note)?;
+        if note.len() > MOST_BYTES {
+            return Ok(None);
+        }
+        let position = last_of(step.append);
+        Ok(Some(NotedStep { note, next: RecentStep { position, noted: known.noted + 1, place, ..known } }))
+    }
+
+    /// `step` was noted.
+    pub(super) fn noted(&self, step: NotedStep) {
+        self.put(step.next);
+    }
+
+    /// `commit` was written whole.
+    pub(super) fn written(&self, commit: &Commit) -> Result<(), StoreError> {
+        let Some(write) = &commit.invocation else { return Ok(()) };
+        match write {
+            InvocationWrite::AssertClaimed { invocation_id, owner, .. } => self.appended(commit, invocation_id, owner),
+            InvocationWrite::Progress { paused, claim: Some(claim), .. } => {
+                self.forget(&paused.invocation_id);
+                let (Some((stream, _)), Some(session)) = (noted_behind(commit), &commit.session) else { return Ok(()) };
+                let (Some((save, _)), [append]) = (&session.save, commit.journal.appends.as_slice()) else {
+                    return Ok(());
+                };
+                let step = Noteable { paused, owner: &claim.owner, append, save, fields: &commit.growing };
+                // The first note says what is kept.
+                if let Some(place) = step.place()? {
+                    let place = StepPlace { saves: Vec::new(), ..place };
+                    let (id, owner) = (paused.invocation_id.clone(), claim.owner.clone());
+                    let (stream, position) = (stream.to_owned(), last_of(append));
+                    self.put(RecentStep { id, owner, stream, position, noted: 0, place });
+                }
+            }
+            InvocationWrite::Suspend { .. }
+            | InvocationWrite::Accept { .. }
+            | InvocationWrite::Deliver { .. }
+            | InvocationWrite::Progress { claim: None, .. }
+            | InvocationWrite::Complete { .. }
+            | InvocationWrite::Fail { .. }
+            | InvocationWrite::Cancel { .. }
+            | InvocationWrite::CancelBeforeStart { .. }
+            | InvocationWrite::Conclude { .. }
+            | InvocationWrite::Advance { .. }
+            | InvocationWrite::Answer { .. }
+            | InvocationWrite::Release { .. }
+            | InvocationWrite::Keep { .. }
+            | InvocationWrite::PutAside { .. }
+            | InvocationWrite::Retry { .. } => self.forget(write.invocation_id()),
+        }
+        Ok(())
+    }
+
+    /// What was saved in the midst of a step, under the claim `owner`: the worker appends behind that now. Its next step is
+    /// whole where that has saved the session.
+    fn appended(&self, commit: &Commit, id: &InvocationId, owner: &Owner) {
+        let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
+        if saves {
+            self.forget(id);
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(step) = known.iter_mut().find(|step| step.id == *id && step.owner == *owner) else { return };
+        for append in commit.journal.appends.iter().filter(|append| append.stream == step.stream) {
+            step.position = last_of(append);
+        }
+    }
+
+    fn find(&self, id: &InvocationId) -> Option<RecentStep> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|step| step.id == *id).cloned()
+    }
+
+    fn put(&self, step: RecentStep) {
+        self.forget(&step.id);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.truncate(MOST_RUNS - 1);
+        known.push_front(step);
+    }
+
+    /// The next step of the invocation is whole.
+    pub(super) fn forget(&self, id: &InvocationId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|step| step.id != *id);
+    }
+}
+
+fn last_of(append: &Append) -> u64 {
+    append.first + append.entries.len() as u64 - 1
+}
+
+/// The attributes of an invocation whose steps may be noted in `stream`, behind the batch at `position`.
+pub(super) fn noted_in((stream, position): (&str, u64)) -> [(String, AttributeValue); 2] {
+    [(NOTED_IN.to_owned(), text_value(stream)), (NOTED_FROM.to_owned(), number_value(position))]
+}
+
+/// The attribute of a batch with `note`.
+pub(super) fn step_attribute(note: &[u8]) -> AttributeValue {
+    AttributeValue::B(Bytes::new(note))
+}
+
+/// The fields of a state with which a session is to be saved.
+type Saves = Vec<String>;
+
+/// A record with the steps that were noted of it.
+pub(super) struct NotedRun {
+    pub(super) record: InvocationRecord,
+    /// The fields that its session keeps, where steps were noted.
+    saves: Option<Saves>,
+    /// The last batch of the stream.
+    newest: Option<Item>,
+}
+
+/// Reads what was noted of invocations.
+#[derive(Clone)]
+pub(super) struct StepNotes {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+impl StepNotes {
+    /// `record` of `item`, which is without them, with all steps that were noted since it was written.
+    pub(super) async fn noted(&self, record: InvocationRecord, item: &Item) -> Result<NotedRun, StoreError> {
+        let Some(stream) = optional_text(item, NOTED_IN) else {
+            return Ok(NotedRun { record, saves: None, newest: None });
+        };
+        let from = number(item, NOTED_FROM)?;
+        let mut after = from.checked_sub(1).map(keys::batch_order);
+        let (mut notes, mut newest) = (Vec::new(), None);
+        loop {
+            let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
+            let batches = self.table.query_range(&range, BATCHES).await?;
+            let is_last = batches.len() < BATCHES;
+            for batch in &batches {
+                if number(batch, FIRST_POSITION)? > from
+                    && let Some(note) = self.bodies.optional_body::<StepNote>(batch, STEP).await?
+                    && note.invocation_id == record.paused.invocation_id
+                {
+                    notes.push(note);
+                }
+            }
+            newest = batches.into_iter().next_back().or(newest);
+            if is_last {
+                break;
+            }
+            after = newest.as_ref().map(|batch| text(batch, keys::SK).map(str::to_owned)).transpose()?;
+        }
+        let saves = notes.iter().rev().find_map(|note| note.saves.clone());
+        let record = if notes.is_empty() { record } else { with_notes(record, notes)? };
+        Ok(NotedRun { record, saves, newest })
+    }
+
+    /// The same, and no worker before `owner` can note a step any more.
+    pub(super) async fn fenced(
+        &self,
+        record: InvocationRecord,
+        item: &Item,
+        owner: &Owner,
+    ) -> Result<InvocationRecord, StoreError> {
+        for _ in 0..FENCE_ATTEMPTS {
+            let run = self.noted(record.clone(), item).await?;
+            // Without a stream there is nothing behind which a step could be noted.
+            let (Some(stream), Some(newest)) = (optional_text(item, NOTED_IN), &run.newest) else {
+                return Ok(run.record);
+            };
+            let last = number(newest, LAST_POSITION)?;
+            let mut fence = Item::from([
+                (FIRST_POSITION.to_owned(), number_value(last + 1)),
+                (LAST_POSITION.to_owned(), number_value(last)),
+                (FENCED_BY.to_owned(), text_value(owner.as_str())),
+            ]);
+            let kept = [KNOWN, FED_AT, UNREPORTED].into_iter();
+            fence.extend(kept.filter_map(|name| Some((name.to_owned(), newest.get(name)?.clone()))));
+            let put = ItemWrite::put(&Key::batch(stream, last + 1), fence).when(NEXT_POSITION);
+            if let WriteOutcome::Done(_) = self.table.write_alone(&put).await? {
+                return Ok(run.record);
+            }
+        }
+        Err(StoreError::Unavailable(format!(
+            "{FENCE_ATTEMPTS} attempts to take a run over: each time, its session grew"
+        )))
+    }
+
+    /// What the steps that were noted have brought to the session of the invocation of `item`, whose `record` is without them;
+    /// `None` where there is nothing. With the lists that are stored of it.
+    pub(super) async fn unsaved(
+        &self,
+        record: InvocationRecord,
+        item: &Item,
+    ) -> Result<Option<(SessionWrite, GrowingLists)>, StoreError> {
+        let NotedRun { record, saves, .. } = self.noted(record, item).await?;
+        let InvocationRecord { paused, stored, .. } = record;
+        let (Some(saves), Some(session_id), Some(version)) = (saves, paused.session_id, paused.session_version) else {
+            return Ok(None);
+        };
+        let kept = paused.state.into_map().into_iter().filter(|(name, _)| saves.contains(name)).collect::<Map>();
+        let fields = stored.iter().map(|list| list.field.as_str().into()).collect();
+        let save = Some((kept.into(), paused.schema_version));
+        let expect = SessionExpectation::Version(version);
+        let write = SessionWrite { session_id, save, expect, lease: None, release: false };
+        Ok(Some((write, GrowingLists { fields, stored })))
+    }
+}
+
+/// The condition that a position of a stream is free, or was only fenced off.
+pub(super) const NEXT_POSITION: &str = "attribute_not_exists(pk) OR attribute_exists(fenced_by)";
+
+/// `record` behind `notes`, which are in order.
+fn with_notes(record: InvocationRecord, notes: Vec<StepNote>) -> Result<InvocationRecord, StoreError> {
+    let InvocationRecord { status, mut paused, stored, .. } = record;
+    let (begun_for, session_version) = (paused.begun_for.clone(), paused.session_version);
+    let saved = std::mem::take(&mut paused.state);
+    let mut state = saved.clone().into_map();
+    let mut pause = without_state(&paused)?;
+    for note in notes {
+        note.pause.apply(&mut pause);
+        note.state.apply(&mut state);
+        for (name, (from, items)) in note.lists {
+            let list = state.entry(name.clone()).or_insert_with(|| Value::Array(Vec::new()));
+            match list.as_array_mut() {
+                Some(list) if list.len() == from => list.extend(items),
+                Some(_) | None => {
+                    let reason = format!("a step was noted with a list {name} that does not fit the step before");
+                    return Err(StoreError::Corrupt(reason));
+                }
+            }
+        }
+    }
+    let pause = serde_json::from_value(Value::Object(pause));
+    let pause: PausedInvocation =
+        pause.map_err(|error| StoreError::Corrupt(format!("the steps that were noted: {error}")))?;
+    let paused = PausedInvocation { state: state.into(), begun_for, session_version, ..pause };
+    Ok(InvocationRecord { status, paused, stored, saved: Some(saved) })
+}
