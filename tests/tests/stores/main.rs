@@ -3,6 +3,9 @@
 mod checkpoint_store;
 mod embedded_store;
 mod faults;
+mod noted;
+mod noted_ends;
+mod noted_steps;
 mod partitions;
 mod segments;
 mod store_agreement;
