@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::faults::Fault;
 use crate::noted::{
-    Bench, Run, SESSION, TABLE, TASK, at, check_stream, claim_request, is_behind, is_refused, saved_by_another,
-    session, session_write, telling,
+    Bench, Run, SESSION, TABLE, TASK, append_behind, at, check_stream, claim_request, is_behind, is_refused,
+    saved_by_another, session, session_write, telling,
 };
 
 #[tokio::test]
@@ -70,6 +70,33 @@ async fn a_whole_write_of_the_worker_before_finds_the_run_taken_over() {
         new.check(&reader).await;
         check_stream(&reader, 4).await;
     }
+}
+
+#[tokio::test]
+async fn another_writer_of_the_stream_goes_on_behind_a_take_over() {
+    let bench = Bench::new().await;
+    let reader = bench.process();
+    let mut old = Run::with_steps(&bench, 3).await;
+    let mut new = Run::taken_over(bench.process(), "worker-b", 61).await;
+    let mut other = Commit::new("other", at(0));
+    other.journal.appends.push(append_behind(&old.tip));
+    reader.commit(&other).await.expect("it is written");
+    check_stream(&reader, 4).await;
+    old.say();
+    for catches_up in [false, true] {
+        if catches_up {
+            old.catch_up().await;
+        }
+        let refused = old.store.commit(&old.progress()).await;
+        assert!(is_refused(&refused), "{refused:?}");
+    }
+    let refused = new.step().await;
+    assert!(is_behind(&refused), "{refused:?}");
+    new.catch_up().await;
+    new.whole_step(&bench).await;
+    new.noted_step(&bench).await;
+    new.check(&reader).await;
+    check_stream(&reader, 6).await;
 }
 
 /// The second of them has made no step.
