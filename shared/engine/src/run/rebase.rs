@@ -21,8 +21,10 @@ pub(super) fn rebase(schema: &StateSchema, by_entry: impl Fn(&str) -> bool, [bas
         }
         match result.get_mut(name) {
             Some(_) if base.get(name) == Some(value) => {}
-            Some(theirs) if by_entry(name) => carry(base.get(name), value, theirs),
-            Some(theirs) if reducer.is_some_and(Reducer::merges_entries) => put_entries(base.get(name), value, theirs),
+            Some(theirs) if by_entry(name) => carry(base.get(name), value, theirs, true),
+            Some(theirs) if reducer.is_some_and(Reducer::merges_entries) => {
+                carry(base.get(name), value, theirs, false);
+            }
             Some(_) | None => {
                 result.insert(name.clone(), value.clone());
             }
@@ -31,9 +33,9 @@ pub(super) fn rebase(schema: &StateSchema, by_entry: impl Fn(&str) -> bool, [bas
     result
 }
 
-/// Makes the change from `base` to `mine` in `theirs`: entry by entry where all are mappings. What changed stands behind what
-/// did not.
-fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
+/// Makes the change from `base` to `mine` in `theirs`: entry by entry where all are mappings, each as a whole, as the reducers of
+/// mappings do. `inside` makes the same of the entries; what changed then stands behind what did not.
+fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value, inside: bool) {
     let nothing = Map::new();
     let (Value::Object(mine), Value::Object(theirs)) = (mine, &mut *theirs) else {
         return theirs.clone_from(mine);
@@ -43,24 +45,13 @@ fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
         theirs.shift_remove(name);
     }
     for (name, value) in mine.iter().filter(|(name, value)| base.get(*name) != Some(value)) {
-        let mut entry = theirs.shift_remove(name).unwrap_or_default();
-        carry(base.get(name), value, &mut entry);
-        theirs.insert(name.clone(), entry);
-    }
-}
-
-/// Puts the entries that changed from `base` to `mine` into `theirs`, each as a whole, as the reducers of mappings do.
-fn put_entries(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
-    let nothing = Map::new();
-    let (Value::Object(mine), Value::Object(theirs)) = (mine, &mut *theirs) else {
-        return theirs.clone_from(mine);
-    };
-    let base = base.and_then(Value::as_object).unwrap_or(&nothing);
-    for name in base.keys().filter(|name| !mine.contains_key(*name)) {
-        theirs.shift_remove(name);
-    }
-    for (name, value) in mine.iter().filter(|(name, value)| base.get(*name) != Some(value)) {
-        theirs.insert(name.clone(), value.clone());
+        if inside {
+            let mut entry = theirs.shift_remove(name).unwrap_or_default();
+            carry(base.get(name), value, &mut entry, true);
+            theirs.insert(name.clone(), entry);
+        } else {
+            theirs.insert(name.clone(), value.clone());
+        }
     }
 }
 
