@@ -107,7 +107,7 @@ pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
     catalog
 }
 
-/// The entry of `name`, before what is wrong with its definition is added.
+/// The entry of `name`, which is enabled where no reason against that is added.
 fn entry(name: &str, description: String) -> CatalogEntry {
     CatalogEntry { name: name.to_owned(), description, mode: None, enabled: true, reasons: Vec::new() }
 }
@@ -161,7 +161,6 @@ fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
         let mut entry = entry(&tool.name, what);
         entry.reasons.extend(refused);
         entry.reasons.extend((!tool.enabled).then(|| "`enabled: false` in its settings".to_owned()));
-        entry.enabled = entry.reasons.is_empty();
         entry
     });
     tools.chain(unread(workspace, kind, |name| workspace.tools.contains_key(name))).collect()
@@ -173,7 +172,6 @@ fn actions(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
     let actions = workspace.actions.values().map(|action| {
         let mut entry = entry(&action.name, action.description.clone());
         entry.reasons.extend(refused.clone());
-        entry.enabled = entry.reasons.is_empty();
         entry
     });
     actions.chain(unread(workspace, kind, |name| workspace.actions.contains_key(name))).collect()
