@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::context;
 use super::digest::of_value;
 use super::images;
-use super::lost::is_mendable_elsewhere;
+use super::lost::{again, before, is_mendable_elsewhere};
 use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
@@ -68,22 +68,19 @@ pub(crate) async fn ask(
 ) -> Result<Asked, NodeError> {
     match run.thinking.clone() {
         Some(thinking) => look(parts, provider, (run, &thinking), request).await,
-        None => {
-            let before = run.rest.clone().unwrap_or_default();
-            begin(parts, provider, (run, before), request).await
-        }
+        None => begin(parts, provider, run, request).await,
     }
 }
 
-/// Begins a job behind the attempts and jobs of the last rest. Between the answer of the provider and the commit of this step a worker may
-/// die: the next worker begins again with the same key, which is another one of the same request in words.
+/// Begins a job. Between the answer of the provider and the commit of this step a worker may die: the next worker begins again with
+/// the same key, which is another one of the same request in words.
 async fn begin(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
-    (run, before): (&mut AgentRun, ModelRest),
+    run: &mut AgentRun,
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
-    let ModelRest { attempts, away, mending, failing_since, jobs, .. } = before;
+    let ModelRest { attempts, away, mending, failing_since, jobs, .. } = before(run);
     let key = format!("{}/{}/model-{}", invocation()?, run.steps + 1, jobs + 1);
     let in_words = format!("{key}-in-words");
     let request_digest = of_value(request);
@@ -201,16 +198,7 @@ async fn look(
             if images::are_refused(parts, &images::taken(parts, run, request), &error) =>
         {
             run.images_refused.clone_from(&parts.model.reference);
-            return Ok(Asked::InWords(ModelRest {
-                attempts: thinking.attempts + 1,
-                away: thinking.away,
-                mending: thinking.mending,
-                failing_since: thinking.failing_since,
-                seconds: 1,
-                message: error.message,
-                jobs: thinking.jobs + 1,
-                ..ModelRest::default()
-            }));
+            return Ok(Asked::InWords(again(parts, run, &error, thinking.jobs + 1)));
         }
         Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
         Ok(BackgroundStatus::Canceled) => (Err(canceled()), thinking.jobs + 1),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use dormouse_engine::{NodeError, Update};
 use dormouse_ports::Category;
 use dormouse_ports::model::{CompletionRequest, FinishReason, ModelError, ModelErrorCategory, Response, Usage};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::background::elapsed;
@@ -134,28 +133,14 @@ pub(crate) fn is_not_streamed(request: &CompletionRequest, error: &ModelError) -
     refused
 }
 
-/// Number of attempts at this step that failed before, and may have been paid.
-fn attempts_of(run: &AgentRun) -> u32 {
-    let rested = run.rest.as_ref().map(|rest| rest.attempts);
-    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default()
-}
-
-/// The same of those for which the provider was away.
-fn away_of(run: &AgentRun) -> u32 {
-    let rested = run.rest.as_ref().map(|rest| rest.away);
-    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.away)).unwrap_or_default()
-}
-
-/// The same of those that failed until somebody mended what the provider refused.
-fn mending_of(run: &AgentRun) -> u32 {
-    let rested = run.rest.as_ref().map(|rest| rest.mending);
-    rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.mending)).unwrap_or_default()
-}
-
-/// Instant at which the first of all these failed; `now` where this is the first.
-fn failing_since(run: &AgentRun, now: Timestamp) -> Timestamp {
-    let rested = run.rest.as_ref().and_then(|rest| rest.failing_since);
-    rested.or_else(|| run.thinking.as_ref()?.failing_since).unwrap_or(now)
+/// What failed at this step before, by the numbers that its next rest begins with.
+pub(crate) fn before(run: &AgentRun) -> ModelRest {
+    let (attempts, away, mending, failing_since, jobs) = match (&run.rest, &run.thinking) {
+        (Some(rest), _) => (rest.attempts, rest.away, rest.mending, rest.failing_since, rest.jobs),
+        (None, Some(job)) => (job.attempts, job.away, job.mending, job.failing_since, job.jobs),
+        (None, None) => return ModelRest::default(),
+    };
+    ModelRest { attempts, away, mending, failing_since, jobs, ..ModelRest::default() }
 }
 
 /// True if the attempt that ended with `error`, and with so many `jobs` of this step, may have been paid: a job was begun for it,
@@ -199,14 +184,15 @@ fn waits_for_mending(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> 
 
 /// True if the run may rest once more behind an attempt that may have been paid.
 pub(crate) fn may_rest(run: &AgentRun) -> bool {
-    usize::try_from(attempts_of(run)).is_ok_and(|attempts| attempts < RESTS.len())
+    usize::try_from(before(run).attempts).is_ok_and(|attempts| attempts < RESTS.len())
 }
 
 /// A moment of rest before the model is asked something else behind `error` and so many jobs.
 pub(crate) fn again(parts: &AgentParts, run: &AgentRun, error: &ModelError, jobs: u32) -> ModelRest {
-    let (attempts, away, mending) = (attempts_of(run) + 1, away_of(run), mending_of(run));
-    let (failing_since, message) = (Some(failing_since(run, parts.clock.now())), error.message.clone());
-    ModelRest { attempts, away, mending, failing_since, seconds: 1, message, jobs, ..ModelRest::default() }
+    let before = before(run);
+    let failing_since = before.failing_since.or_else(|| Some(parts.clock.now()));
+    let (attempts, message) = (before.attempts + 1, error.message.clone());
+    ModelRest { attempts, failing_since, seconds: 1, message, jobs, ..before }
 }
 
 /// True where `error`, of an answer that is paid, may pass, and the run does not rest for it any more.
@@ -223,8 +209,8 @@ pub(crate) async fn rest(
     rest: ModelRest,
 ) -> Result<Update<AgentRun>, NodeError> {
     let now = parts.clock.now();
-    let (attempts, away, mending) = (attempts_of(run), away_of(run), mending_of(run));
-    let since = failing_since(run, now);
+    let ModelRest { attempts, away, mending, failing_since, .. } = before(run);
+    let since = failing_since.unwrap_or(now);
     let is_in_time = elapsed(since, now) < LONGEST_WAIT;
     let rest =
         ModelRest { attempts, away, mending, failing_since: Some(since), message: error.message.clone(), ..rest };
@@ -269,7 +255,8 @@ fn end_of(run: &AgentRun, error: &ModelError) -> Category {
 /// `seconds`, and up to an eighth more: runs that came to rest together, as all of a provider that is away do, are spread further
 /// with each rest, and do not all ask at the instant at which it is back.
 fn apart(run: &AgentRun, seconds: u32) -> Result<u32, NodeError> {
-    let seed = of_value(&(invocation()?.as_str(), run.steps, attempts_of(run), away_of(run), mending_of(run)));
+    let ModelRest { attempts, away, mending, .. } = before(run);
+    let seed = of_value(&(invocation()?.as_str(), run.steps, attempts, away, mending));
     let more = Duration::from_secs((seconds / 8).into()).mul_f64(spread(&seed));
     Ok(seconds + whole_seconds(more))
 }
