@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolSourceDefinition};
+use indexmap::IndexMap;
 
 use self::approvals::{approvals, idle_approvals, meant, strangers, unmatched_approvals};
 use self::known::Known;
@@ -158,29 +159,11 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
     }
     // Where their file cannot be read, that is one mistake.
     let most = if known.unread_tools(workspace).is_some() { 1 } else { usize::MAX };
-    let absent_servers = agent.tools.external.iter().flatten().filter(|name| !workspace.tools.contains_key(*name));
-    for name in absent_servers.take(most) {
-        let names = workspace.tools.keys().map(String::as_str);
-        wrong.push((name, absent(workspace, (DefinitionKind::Tool, name), known, known.guesses.nearest(name, names))));
-    }
-    for name in agent.tools.actions.iter().flatten() {
-        if !workspace.actions.contains_key(name) {
-            let names = workspace.actions.keys().map(String::as_str);
-            wrong.push((
-                name,
-                absent(workspace, (DefinitionKind::Action, name), known, known.guesses.nearest(name, names)),
-            ));
-        }
-    }
-    for name in agent.tools.skills.iter().flatten() {
-        if !workspace.skills.contains_key(name) {
-            let names = workspace.skills.keys().map(String::as_str);
-            wrong.push((
-                name,
-                absent(workspace, (DefinitionKind::Skill, name), known, known.guesses.nearest(name, names)),
-            ));
-        }
-    }
+    let ToolSelection { external, actions, skills, .. } = &agent.tools;
+    let servers = absent(workspace, known, (DefinitionKind::Tool, "tool server"), (external, &workspace.tools));
+    wrong.extend(servers.take(most));
+    wrong.extend(absent(workspace, known, (DefinitionKind::Action, "action"), (actions, &workspace.actions)));
+    wrong.extend(absent(workspace, known, (DefinitionKind::Skill, "skill"), (skills, &workspace.skills)));
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
     let forbidden: BTreeSet<&String> = agent.tools.forbidden().collect();
     let both = selected.filter(|name| forbidden.contains(name));
@@ -203,22 +186,23 @@ fn not_forbidden<'a>(workspace: &Workspace, agent: &'a AgentDefinition, known: &
     slips.map(|(name, guess)| (name, told(name, guess))).collect()
 }
 
-/// The complaint about `name`, which nothing has that can be used. Where its definition is wrong, that is to be mended first.
-fn absent(workspace: &Workspace, (kind, name): (DefinitionKind, &str), known: &Known, guess: Option<&str>) -> String {
-    let what = match kind {
-        DefinitionKind::Tool => "tool server",
-        DefinitionKind::Action => "action",
-        DefinitionKind::Skill => "skill",
-        DefinitionKind::Agent => "agent",
-        DefinitionKind::Model => "model",
-        DefinitionKind::Hook => "hook",
-        DefinitionKind::Instructions | DefinitionKind::Settings | DefinitionKind::Prompts => "definition",
-    };
-    let of_all = || known.unread_tools(workspace).filter(|_| kind == DefinitionKind::Tool);
-    match known.flaw(workspace, kind, name).or_else(of_all) {
-        Some(flaw) => format!("its {what} `{name}` cannot be used: mend `{}` first ({})", flaw.file, flaw.message),
-        None => missing(what, name, guess),
-    }
+/// The names of `named` that nothing `there` has, each with the complaint about it. Where its definition is wrong, that is to be
+/// mended first.
+fn absent<'a, D>(
+    workspace: &Workspace,
+    known: &Known,
+    (kind, what): (DefinitionKind, &str),
+    (named, there): (&'a Option<Vec<String>>, &IndexMap<String, D>),
+) -> impl Iterator<Item = (&'a String, String)> {
+    let absent = named.iter().flatten().filter(move |name| !there.contains_key(*name));
+    absent.map(move |name| {
+        let of_all = || known.unread_tools(workspace).filter(|_| kind == DefinitionKind::Tool);
+        let message = match known.flaw(workspace, kind, name).or_else(of_all) {
+            Some(flaw) => format!("its {what} `{name}` cannot be used: mend `{}` first ({})", flaw.file, flaw.message),
+            None => missing(what, name, known.guesses.nearest(name, there.keys().map(String::as_str))),
+        };
+        (name, message)
+    })
 }
 
 /// True for an error of the file of tools itself.

@@ -34,23 +34,24 @@ impl Known {
 
     /// The first problem that disables the definition.
     pub(super) fn flaw<'w>(&self, workspace: &'w Workspace, kind: DefinitionKind, name: &str) -> Option<&'w Problem> {
-        let mut flaws = self.flaws.borrow_mut();
-        flaws.see(&workspace.problems);
-        workspace.problems.get(*flaws.of.get(&DefinitionName::new(kind, name))?)
+        self.found(workspace, |flaws| flaws.of.get(&DefinitionName::new(kind, name)).copied())
     }
 
     /// The error for which nothing of the file of tools is known: it may have any of them.
     pub(super) fn unread_tools<'w>(&self, workspace: &'w Workspace) -> Option<&'w Problem> {
-        let mut flaws = self.flaws.borrow_mut();
-        flaws.see(&workspace.problems);
-        workspace.problems.get(flaws.of_all_tools?)
+        self.found(workspace, |flaws| flaws.of_all_tools)
     }
 
     /// The same of a file of models.
     pub(super) fn unread_models<'w>(&self, workspace: &'w Workspace) -> Option<&'w Problem> {
+        self.found(workspace, |flaws| flaws.of_all_models)
+    }
+
+    /// The problem at `place`, behind a look at those that have come since the last one.
+    fn found<'w>(&self, workspace: &'w Workspace, place: impl Fn(&Flaws) -> Option<usize>) -> Option<&'w Problem> {
         let mut flaws = self.flaws.borrow_mut();
         flaws.see(&workspace.problems);
-        workspace.problems.get(flaws.of_all_models?)
+        workspace.problems.get(place(&flaws)?)
     }
 }
 
