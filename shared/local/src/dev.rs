@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
@@ -17,13 +16,11 @@ use dormouse_api::{
 };
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
-use dormouse_harness::{Bucket, DescriptorWakes, HarnessConfig, Mode, TraceExporter};
+use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Notifications,
     NotificationsError, NotifierParts, NotifyingBus, Origins, Parts, ProtocolConfig, Quotas, Server, SignalAddresses,
-    TriggerError,
 };
-use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{
     Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, Spawner, StoreError, TurnStore,
@@ -32,15 +29,15 @@ use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::bus::{LocalBus, PendingDeliveries};
-use crate::dispatcher::{Dispatcher, Functions, InvokeError};
+use crate::dispatcher::{Dispatcher, Functions};
 use crate::end::EndSignals;
 use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
+use crate::functions::Served;
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
@@ -73,8 +70,6 @@ const FORGET_EVERY: Duration = Duration::from_secs(600);
 const TIME_TO_END: Duration = Duration::from_millis(3500);
 /// Time that observers may take then.
 const TIME_TO_TELL: Duration = Duration::from_millis(500);
-/// Time in which a signal is left to another worker, while others have who waits for it.
-const TIME_TO_LEAVE: Duration = Duration::from_secs(2);
 /// Interval at which spans and log records are sent.
 const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
@@ -583,42 +578,5 @@ pub(crate) async fn send_spans(app: App, running: RunningGuard) {
             () = tokio::time::sleep(SEND_SPANS_EVERY) => app.flush(SEND_SPANS_EVERY).await,
             () = running.stopping() => return,
         }
-    }
-}
-
-/// The functions that are triggered by events and timers, served by the application.
-#[derive(Debug)]
-pub(crate) struct Served(pub(crate) App);
-
-#[async_trait]
-impl Functions for Served {
-    async fn event(&self, input: Value) -> Result<(), InvokeError> {
-        self.0.event(input, None).await.map(|_| ()).map_err(raised)
-    }
-
-    async fn leave(&self, signal: Value) -> Result<(), InvokeError> {
-        self.0.leave_event(signal, Some(TIME_TO_LEAVE)).await.map_err(|error| match &error {
-            TriggerError::Turn(turn) if turn.bucket == Bucket::UserCorrectable => {
-                InvokeError::Permanent(error.to_string())
-            }
-            TriggerError::Turn(_) | TriggerError::Unreadable(_) => raised(error),
-        })
-    }
-
-    async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {
-        self.0.wakeup(input, None).await.map(|_| ()).map_err(raised)
-    }
-
-    async fn sweep(&self, scope: SweepScope) -> Result<SweepSummary, String> {
-        let swept = self.0.sweep(scope, None).await;
-        swept.map_err(|error| format!("{}: {}", error.category, error.message))
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
-fn raised(error: TriggerError) -> InvokeError {
-    match &error {
-        TriggerError::Unreadable(_) => InvokeError::Permanent(error.to_string()),
-        TriggerError::Turn(_) => InvokeError::Transient(error.to_string()),
     }
 }

@@ -21,6 +21,7 @@ mod dispatcher;
 mod end;
 mod folder;
 mod folder_objects;
+mod functions;
 mod gate;
 mod gateway;
 mod hosts;

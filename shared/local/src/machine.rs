@@ -24,9 +24,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::dev::{Served, send_spans};
+use crate::dev::send_spans;
 use crate::dispatcher::{DeliveryResult, Dispatcher, Functions, InvokeError, Job};
 use crate::end::EndSignals;
+use crate::functions::Served;
 use crate::gate::Gate;
 use crate::gateway::Front;
 use crate::lane::{Lane, Turns};
