@@ -23,19 +23,21 @@
 //! stays as it is. Where it waits for one answer, a message that names a part was written for something else: it is refused,
 //! unless it names the signal, or says which question it answers and names the one call that this is about.
 
+mod verdict;
+
 use dormouse_ports::{
     AnswerRule, ChildLink, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PartAnswer, PausedInvocation,
     SignalDescriptor, Until,
 };
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
-    AppendTaskMessageRequest, Message, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Role, Session,
-    Task, TaskMessageKind, TaskStatus,
+    AppendTaskMessageRequest, Message, MessageInput, Part, Role, Session, Task, TaskMessageKind, TaskStatus,
 };
 use dormouse_protocol::{Operation, ProtocolError};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::verdict::{DECISION, plain, verdict, words};
+pub(crate) use self::verdict::{agreed, said_in};
 use crate::Call;
 use crate::api::{Api, Change, by};
 use crate::change::{NewMessage, SessionChange};
@@ -62,21 +64,12 @@ const ENDS_AT: &str = "ends_at";
 /// Number of commands that a refusal shows at most: it is cut where it is long.
 const COMMANDS: usize = 2;
 
-/// Fields of a [`PermissionResponseRequest`] that mean yes or no, and those that comment on it.
+/// Fields of a `PermissionResponseRequest` that mean yes or no, and those that comment on it.
 const VERDICT: &[&str] = &["approved", "outcome"];
 const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
 
 /// Characters of a question that a refusal repeats.
 const LONGEST_QUESTION: usize = 300;
-
-/// Words that mean yes, and those that mean no.
-const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
-const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
-
-/// Field in which an answer says what was decided, and a word there that is a no beside the others: what was asked for is
-/// not done, and the run ends.
-const DECISION: &str = "decision";
-const STOP: &str = "stop";
 
 /// Kinds of waits that no person ends.
 const OF_MACHINES: [&str; 8] = ["agents", "event", "job", "model", "reminder", "rest", "timer", "webhook"];
@@ -518,87 +511,10 @@ fn named_value(descriptor: &SignalDescriptor, said: &str) -> Option<Map> {
     Some(Map::from_iter([(field.clone(), word.into())]))
 }
 
-/// A word as people write it, in small letters.
-fn plain(said: &str) -> String {
-    said.trim().trim_end_matches(['.', '!']).to_lowercase()
-}
-
 /// True if the field `name` of an answer that means yes or no goes on to the graph. What such an answer has by the
 /// protocol is no mistake where the pause does not name it.
 fn is_for_the_graph(rule: &AnswerRule, name: &str) -> bool {
     rule.names(name) || !(VERDICT.contains(&name) || (!rule.accepts_everything() && COMMENTS.contains(&name)))
-}
-
-fn words(part: &Part) -> Option<&str> {
-    match part {
-        Part::Text { text, .. } => Some(text),
-        Part::Json { .. }
-        | Part::ToolCall { .. }
-        | Part::ToolResult { .. }
-        | Part::ArtifactRef { .. }
-        | Part::FileRef { .. }
-        | Part::ImageRef { .. } => None,
-    }
-}
-
-/// Yes, no, or neither, of an answer with these fields and words, which were `parts`.
-///
-/// # Errors
-/// `invalid_request` where one part of the message says yes and another no, also one that does not count beside others.
-fn verdict(given: &Map, said: &str, parts: &[Part]) -> Result<Option<bool>, ProtocolError> {
-    let response = |fields: &Map| {
-        serde_json::from_value::<PermissionResponseRequest>(Value::Object(fields.clone())).unwrap_or_default()
-    };
-    let values = parts.iter().filter_map(|part| match part {
-        Part::Json { value, .. } => Some(value),
-        Part::Text { .. }
-        | Part::ToolCall { .. }
-        | Part::ToolResult { .. }
-        | Part::ArtifactRef { .. }
-        | Part::FileRef { .. }
-        | Part::ImageRef { .. } => None,
-    });
-    let word = yes_or_no(said);
-    agreed("message.parts", values.flat_map(said_in).chain([word]))?;
-    Ok(response(given).is_approval().or(word))
-}
-
-/// What the fields of `value` mean, each by itself, and `value` if it is a word: also of an object that is no
-/// [`PermissionResponseRequest`], because another field of it has a wrong form.
-pub(crate) fn said_in(value: &Value) -> Vec<Option<bool>> {
-    let one = |value: &Value| {
-        let answer = || PermissionAnswer::deserialize(value).ok().map(PermissionAnswer::is_yes);
-        value.as_bool().or_else(|| value.as_str().and_then(decided)).or_else(answer)
-    };
-    let Some(fields) = value.as_object() else { return vec![one(value)] };
-    let of = |fields: &Map, name: &str| fields.get(name).and_then(one);
-    let inner = fields.get("answer").and_then(Value::as_object);
-    let inner = inner.into_iter().flat_map(|inner| ["approved", "outcome", DECISION].map(|name| of(inner, name)));
-    ["approved", "outcome", "answer", DECISION].map(|name| of(fields, name)).into_iter().chain(inner).collect()
-}
-
-/// What all that was `said` in `param` means: yes, no, or neither.
-///
-/// # Errors
-/// `invalid_request` where one says yes and another no: whoever meant no must not be taken for the other.
-pub(crate) fn agreed(param: &str, said: impl IntoIterator<Item = Option<bool>>) -> Result<Option<bool>, ProtocolError> {
-    let mut said = said.into_iter().flatten();
-    let first = said.next();
-    match said.all(|other| Some(other) == first) {
-        true => Ok(first),
-        false => Err(ProtocolError::invalid(param, "one part of the answer says yes and another no: say one of them")),
-    }
-}
-
-/// What a decision means, where its word is one for yes or for no.
-fn decided(word: &str) -> Option<bool> {
-    if word.eq_ignore_ascii_case(STOP) { Some(false) } else { yes_or_no(word) }
-}
-
-/// What `said` means, where it is a word for yes or for no.
-fn yes_or_no(said: &str) -> Option<bool> {
-    let word = plain(said);
-    YES.contains(&word.as_str()).then_some(true).or_else(|| NO.contains(&word.as_str()).then_some(false))
 }
 
 #[cfg(test)]
