@@ -23,3 +23,4 @@ mod workspace;
 mod workspace_approvals;
 mod workspace_definitions;
 mod workspace_files;
+mod workspace_tools;
