@@ -6,7 +6,8 @@ use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCa
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, calls, results, says as answers};
-use crate::overlaps::{approved, asked, helper, queued, roles, task, user_words};
+use crate::overlaps::{approved, asked, helper, roles, task, user_words};
+use crate::queues::queued;
 use crate::replays::{path_of, world};
 use crate::world::{World, says, text};
 

@@ -24,6 +24,7 @@ mod noted_keys;
 mod open;
 mod overlaps;
 mod parts;
+mod queues;
 mod quotas;
 mod receipts;
 mod receipts_kms;
