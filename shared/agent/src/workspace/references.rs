@@ -217,13 +217,16 @@ fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
     }
 }
 
+fn no_agent(workspace: &Workspace, name: &str, known: &Known) -> String {
+    missing("agent", name, known.guesses.nearest(name, workspace.agents.keys().map(String::as_str)))
+}
+
 /// Other agents that it names.
 fn others(workspace: &mut Workspace, agent: &AgentDefinition, known: &Known) {
     let mut wrong = Vec::new();
     for name in agent.switch.iter().chain(&agent.subagents) {
         if !workspace.agents.contains_key(name) && !is_broken(workspace, name, known) {
-            let guess = known.guesses.nearest(name, workspace.agents.keys().map(String::as_str));
-            wrong.push((name, missing("agent", name, guess)));
+            wrong.push((name, no_agent(workspace, name, known)));
         }
     }
     let mode = |name: &String| workspace.agents.get(name).map(|other| other.mode);
@@ -301,8 +304,7 @@ fn hooks(workspace: &mut Workspace, known: &Known) {
 /// Why a hook cannot ask `agent`.
 fn cannot_be_asked(workspace: &Workspace, agent: &str, known: &Known) -> Option<String> {
     if !workspace.agents.contains_key(agent) && !is_broken(workspace, agent, known) {
-        let guess = known.guesses.nearest(agent, workspace.agents.keys().map(String::as_str));
-        return Some(missing("agent", agent, guess));
+        return Some(no_agent(workspace, agent, known));
     }
     let is_refused = known.flaw(workspace, DefinitionKind::Agent, agent).is_some();
     is_refused.then(|| format!("its agent `{agent}` is disabled: mend that first"))
@@ -416,10 +418,7 @@ fn default_agent(workspace: &mut Workspace, known: &Known) {
     let Some(name) = workspace.settings.default_agent.clone() else { return };
     let message = match workspace.agents.get(&name) {
         None if is_broken(workspace, &name, known) => return workspace.ask_for_everything(),
-        None => {
-            let guess = known.guesses.nearest(&name, workspace.agents.keys().map(String::as_str));
-            missing("agent", &name, guess)
-        }
+        None => no_agent(workspace, &name, known),
         Some(agent) if agent.mode == AgentMode::Subagent => {
             format!("`{name}` is a `subagent`, which only agents ask: its `mode` has to be `primary` or `all`")
         }
