@@ -134,7 +134,7 @@ impl Making<'_> {
     async fn make_or_wait(self, call: &PlannedCall, effects: &SideEffects) -> Made {
         let clock = &self.parts.clock;
         let began = clock.monotonic();
-        let longest = CallTime::of(self.parts, self.usage, self.longest(), self.behind).limit;
+        let longest = CallTime::of(self.parts, self.usage, self.parts.time_of_tools(), self.behind).limit;
         let mut made = self.try_make(call, effects).await;
         for pause in AWAY {
             let waited = clock.monotonic().saturating_sub(began) + pause;
@@ -149,12 +149,6 @@ impl Making<'_> {
             made = Making { tools: &tools, usage: &usage, ..self }.try_make(call, effects).await;
         }
         made
-    }
-
-    /// The longest that a call may take whose tool says nothing of that.
-    fn longest(self) -> Duration {
-        let policy = self.parts.agent.policy.tool_timeout_seconds.map(Duration::from_secs);
-        policy.unwrap_or(self.parts.limits.tool_timeout)
     }
 
     async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Made {

@@ -94,6 +94,11 @@ impl AgentParts {
         Duration::from_secs(events.iter().map(seconds).sum())
     }
 
+    /// The longest that a call may take whose tool says nothing of that.
+    pub(crate) fn time_of_tools(&self) -> Duration {
+        self.agent.policy.tool_timeout_seconds.map_or(self.limits.tool_timeout, Duration::from_secs)
+    }
+
     /// The calls of which what came of them, and of the hooks behind them, is recorded in one commit.
     pub(crate) fn calls_at_once(&self) -> usize {
         calls_with(self.entries_at(HookEvent::AfterToolDispatch))

@@ -159,9 +159,8 @@ pub(crate) fn is_short_of_hooks(parts: &AgentParts) -> bool {
 /// all calls to the next.
 pub(crate) fn is_late(parts: &AgentParts) -> bool {
     let now = parts.clock.monotonic();
-    let own = parts.agent.policy.tool_timeout_seconds.map_or(parts.limits.tool_timeout, Duration::from_secs);
     let behind = parts.time_of_hooks(&[HookEvent::AfterToolDispatch]);
-    let is_short_of = |left: Duration| left.saturating_sub(kept_back(left, behind)) < own;
+    let is_short_of = |left: Duration| left.saturating_sub(kept_back(left, behind)) < parts.time_of_tools();
     let cuts = |turn: TurnTime| turn.is_half_over(now) && is_short_of(turn.left(now));
     turn_time().is_some_and(|turn| turn.is_short() || cuts(turn))
 }
