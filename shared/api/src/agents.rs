@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError, MakeTwin, Twin};
-use dormouse_harness::chat::unfit;
+use dormouse_harness::chat::{converses, unfit};
 use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
 use dormouse_ports::tool::{CallbackAddresses, CrateTools, ToolSource};
 use dormouse_ports::{Clock, EventBus, Images};
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
-use crate::conversation::converses;
 use crate::recorded_outside::{recording, replaying};
 use crate::{LiveText, PersonaSpec, Personas, ToolInfo, WorkspaceFiles, WorkspaceTemplates};
 

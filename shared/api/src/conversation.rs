@@ -2,7 +2,7 @@
 //! `{"role": "user", "content": "..."}`.
 
 use dormouse_engine::CompiledGraph;
-use dormouse_harness::chat::{ChatMessage, MESSAGES};
+use dormouse_harness::chat::{ChatMessage, MESSAGES, converses};
 use dormouse_json::Items;
 use dormouse_ports::model::Block;
 use dormouse_ports::{Commit, EntryKind, InvocationWrite, JournalEntry, Map, PastEntry, Said};
@@ -35,11 +35,6 @@ const BEHIND: &str = "behind";
 
 /// Text that stands in a conversation for a message of which nothing is public.
 const NOT_PUBLIC: &str = "(a message that is not public)";
-
-/// True if `graph` leads a conversation.
-pub(crate) fn converses(graph: &CompiledGraph) -> bool {
-    graph.schema().declares(MESSAGES) && graph.sessions().is_some()
-}
 
 /// The state that `graph` is given for `input`, behind what its agent has not heard yet.
 ///

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_harness::FreshTurn;
+use dormouse_harness::chat::converses;
 use dormouse_ports::{Cancellation, Document, InvocationId, InvocationWrite, StoreError, Subscription, WORKSPACE};
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
@@ -23,7 +24,7 @@ use futures::future::try_join_all;
 use crate::api::{Api, Change, by, found};
 use crate::broken_off::break_off;
 use crate::change::{NewMessage, SessionChange};
-use crate::conversation::{converses, first_state, is_confidential, shows_images};
+use crate::conversation::{first_state, is_confidential, shows_images};
 use crate::documents::{HEARD_AT_ONCE, Kept, Stored, TaskIndex, TaskStanding, TranscriptSegment};
 use crate::ending::{TaskEnd, end};
 use crate::idempotency::Sighting;

@@ -11,7 +11,7 @@ mod outcome;
 
 pub use harness::{ChatHarness, SendOptions};
 pub(crate) use history::carry_of;
-pub use history::{HISTORY_LENGTH, MESSAGES, unfit};
+pub use history::{HISTORY_LENGTH, MESSAGES, converses, unfit};
 pub(crate) use listener::Listeners;
 pub use listener::{Listener, ListenerHandle};
 pub use message::ChatMessage;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, Begin, CompiledGraph, Engine, EngineError, LeaseTerms, Outcome, Ports, Resume, Suspended, Twin,
 };
-use dormouse_harness::chat::MESSAGES;
+use dormouse_harness::chat::{MESSAGES, converses};
 use dormouse_ports::{
     Category, Claim, Clock, EntryKind, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, JournalEntry,
     Map, PastEnd, PausedInvocation, ReplayIds, ReplayMaterial, Unavailable,
@@ -22,7 +22,6 @@ use super::compare::{Difference, first_difference};
 use super::material::Source;
 use super::store::{OneRun, RunCommit, ports_of};
 use super::{Replays, ends_with_the_record};
-use crate::conversation::converses;
 use crate::documents::Stored;
 use crate::refusal::internal;
 

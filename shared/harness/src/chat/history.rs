@@ -34,14 +34,14 @@ pub fn unfit(graph: &CompiledGraph) -> Option<String> {
     })
 }
 
-/// True if turns of `graph` can be a conversation.
-fn is_chat(graph: &CompiledGraph) -> bool {
+/// True if `graph` leads a conversation.
+pub fn converses(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
 }
 
 /// Data that a turn of `graph` keeps of its first state, however it begins.
 pub(crate) fn carry_of(graph: &CompiledGraph) -> Option<Carry> {
-    is_chat(graph).then(|| -> Carry { Arc::new(carry) })
+    converses(graph).then(|| -> Carry { Arc::new(carry) })
 }
 
 /// Keeps how long the history is when the turn begins, the user's message included.
