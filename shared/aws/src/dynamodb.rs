@@ -224,8 +224,9 @@ impl DynamoDbStateStore {
 
     /// What erases from the table.
     pub fn eraser(&self) -> Eraser {
-        let CommitWriter { table, bodies, .. } = &self.commits;
-        Eraser { table: table.clone(), documents: self.documents.clone(), bodies: bodies.clone() }
+        let CommitWriter { table, bodies, clock, .. } = &self.commits;
+        let documents = self.documents.clone();
+        Eraser { table: table.clone(), documents, bodies: bodies.clone(), clock: clock.clone() }
     }
 }
 

@@ -114,8 +114,9 @@ impl CommitWriter {
         let earliest = append.earliest().unwrap_or(Timestamp::MIN);
         let in_doubt = AtomicBool::new(false);
         let attempt = async || {
-            let put = append.noted(&step.note, self.clock.now().max(earliest));
-            self.table.attempt(&put).await.inspect_err(|fault| {
+            let at = self.clock.now().max(earliest);
+            self.put_rows(append.row(at).into_iter().collect(), at).await?;
+            self.table.attempt(&append.noted(&step.note, at)).await.inspect_err(|fault| {
                 in_doubt.fetch_or(matches!(fault, RequestFault::Transient(_)), Ordering::Relaxed);
             })
         };
@@ -212,10 +213,7 @@ impl CommitWriter {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
-                    self.table.put_all(plan.rows(at)).await.map_err(RequestFault::Permanent)?;
-                    if self.clock.now().duration_since(at) > ROWS_TAKE {
-                        return Err(RequestFault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
-                    }
+                    self.put_rows(plan.rows(at), at).await?;
                     let parts = plan.sent_at(commit, at);
                     let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table.name));
                     let items = items.collect::<Result<_, _>>().map_err(RequestFault::Permanent)?;
@@ -242,6 +240,15 @@ impl CommitWriter {
         Err(StoreError::Unavailable(format!(
             "{MOST_EARLY} attempts to append to {streams}: each time, another writer had taken a later instant"
         )))
+    }
+
+    /// Writes `rows` ahead of the change of an attempt of `at`, which is to be sent soon behind them.
+    async fn put_rows(&self, rows: Vec<ItemWrite>, at: Timestamp) -> Result<(), RequestFault> {
+        self.table.put_all(rows).await.map_err(RequestFault::Permanent)?;
+        if self.clock.now().duration_since(at) > ROWS_TAKE {
+            return Err(RequestFault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
+        }
+        Ok(())
     }
 
     /// Notes in `in_doubt` that an attempt may have happened although it was not answered so.

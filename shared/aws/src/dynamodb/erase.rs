@@ -11,21 +11,30 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Document, DocumentKey, InvocationId, InvocationPhase, OwnedState, PausedInvocation, SessionId, SignalBringer,
-    SignalId, StoreError, invocation_of_note,
+    Clock, Document, DocumentKey, InvocationId, InvocationPhase, OwnedState, PausedInvocation, SessionId,
+    SignalBringer, SignalId, StoreError, invocation_of_note,
 };
+use jiff::{SignedDuration, Timestamp};
 
 use super::blobs::{BlobRef, Bodies};
 use super::invocation::standing;
-use super::item::{Item, optional_text, text, text_value};
+use super::item::{Item, number_value, optional_number, optional_text, optional_time, text, text_value, ttl_value};
 use super::journal::DocumentItems;
 use super::keys::{
-    self, BEGUN_FOR, BODY, BRIEF, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, LABEL,
-    OWNERS, PAUSE, PHASE, PK, RECORD_ID, SIGNAL_ID, SK, STREAM, VERSION,
+    self, BEGUN_FOR, BODY, BRIEF, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, FED_AT, FENCED_BY, FIRST_POSITION,
+    INVOCATION_ID, KIND, Key, LABEL, LAST_POSITION, NOTED_FROM, OWNERS, PAUSE, PHASE, PK, RECORD_ID, SIGNAL_ID, SK,
+    STEP, STREAM, TTL, VERSION,
 };
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
 use super::write::ItemWrite;
+
+/// Time for which a worker may note a step behind the last one, at most, and more: no claim lasts as long.
+const NOTED: SignedDuration = SignedDuration::from_hours(1);
+/// Time for which a fence stands where that may happen.
+const FENCED: SignedDuration = SignedDuration::from_hours(24);
+/// The owner of such a fence.
+const ERASED: &str = "-";
 
 /// What is erased beside documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +80,7 @@ pub struct Eraser {
     pub(super) table: Arc<Table>,
     pub(super) documents: DocumentItems,
     pub(super) bodies: Arc<Bodies>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Eraser {
@@ -173,8 +183,26 @@ impl Eraser {
         let selection = ScanSelection {
             condition: "pk <> :nothing".to_owned(),
             values: Item::from([(":nothing".to_owned(), text_value("-"))]),
-            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, LABEL, INVOCATION_ID, SIGNAL_ID, OWNERS, PAUSE],
+            attributes: &[
+                PK,
+                SK,
+                KIND,
+                RECORD_ID,
+                STREAM,
+                LABEL,
+                INVOCATION_ID,
+                SIGNAL_ID,
+                OWNERS,
+                PAUSE,
+                FIRST_POSITION,
+                LAST_POSITION,
+                FED_AT,
+                FENCED_BY,
+                NOTED_FROM,
+                STEP,
+            ],
         };
+        let mut fences = Fences::at(self.clock.now());
         let named = |key: &DocumentKey| Key::document(key);
         let mut documents: BTreeSet<Key> = belongings.documents.iter().map(named).collect();
         let (mut heads, mut blobs, mut pauses) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -183,6 +211,10 @@ impl Eraser {
         loop {
             let (items, next) = self.table.scan(&selection, cursor.as_deref()).await?;
             let mut removals = Vec::new();
+            let theirs = |item: &&Item| key_of(item).is_ok_and(|key| belongings.kind_of(&key, item).is_some());
+            for item in items.iter().filter(theirs) {
+                removals.extend(fences.behind(item)?);
+            }
             for item in &items {
                 let key = key_of(item)?;
                 let Some(kind) = belongings.kind_of(&key, item) else { continue };
@@ -196,7 +228,7 @@ impl Eraser {
                     heads.push(key);
                 } else if keys::blob_of(&key.pk).is_some() {
                     blobs.push(key);
-                } else {
+                } else if !fences.stands_at(&key) {
                     removals.push(ItemWrite::delete(&key));
                 }
             }
@@ -220,6 +252,50 @@ impl Eraser {
     }
 }
 
+/// What stays of streams that are erased while a worker may still note a step in them: it has read nothing since the batch
+/// that it wrote last, and appends where the next one has its place. A fence there, without content, refuses that; it goes by
+/// itself.
+struct Fences {
+    now: Timestamp,
+    /// The partitions in which steps are noted.
+    noted: BTreeSet<String>,
+    stand: BTreeSet<Key>,
+}
+
+impl Fences {
+    fn at(now: Timestamp) -> Self {
+        Self { now, noted: BTreeSet::new(), stand: BTreeSet::new() }
+    }
+
+    /// The fence behind `batch`, where one has to be. Those of one stream come in order.
+    fn behind(&mut self, batch: &Item) -> Result<Option<ItemWrite>, StoreError> {
+        let (Some(last), Some(at)) = (optional_number(batch, LAST_POSITION)?, optional_time(batch, FED_AT)?) else {
+            return Ok(None);
+        };
+        let Key { pk, .. } = key_of(batch)?;
+        if batch.contains_key(STEP) || batch.contains_key(NOTED_FROM) {
+            self.noted.insert(pk.clone());
+        }
+        if !self.noted.contains(&pk) || self.now.duration_since(at) > NOTED {
+            return Ok(None);
+        }
+        let key = Key { pk, sk: keys::batch_order(last + 1) };
+        let fence = Item::from([
+            (FIRST_POSITION.to_owned(), number_value(last + 1)),
+            (LAST_POSITION.to_owned(), number_value(last)),
+            (FENCED_BY.to_owned(), text_value(ERASED)),
+            (TTL.to_owned(), ttl_value(self.now.saturating_add(FENCED).unwrap_or(Timestamp::MAX))),
+        ]);
+        let put = ItemWrite::put(&key, fence);
+        self.stand.insert(key);
+        Ok(Some(put))
+    }
+
+    fn stands_at(&self, key: &Key) -> bool {
+        self.stand.contains(key)
+    }
+}
+
 impl Belongings {
     /// `documents` in the order in which they go: last those of the owners, by which others are found, as an outcome is by its task.
     /// So what is left by an erasure that ended in the midst is found by the next one.
@@ -230,8 +306,11 @@ impl Belongings {
         [documents, owners]
     }
 
-    /// What the item at `key` is, if it belongs to them and is no document.
+    /// What the item at `key` is, if it belongs to them and is no document. The fence of an earlier erasure is nothing.
     fn kind_of(&self, key: &Key, item: &Item) -> Option<&'static str> {
+        if optional_text(item, FENCED_BY) == Some(ERASED) {
+            return None;
+        }
         if let Some(kind) = self.partition(&key.pk) {
             return Some(kind);
         }

@@ -38,7 +38,7 @@ use super::item::{
 };
 use super::keys::{
     self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FENCED_BY, FIRST_POSITION, KIND, KNOWN,
-    Key, LABEL, LAST_POSITION, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STEP, STREAM, TTL, UNREPORTED, VERSION,
+    Key, LABEL, LAST_POSITION, NOTED_FROM, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STEP, STREAM, TTL, UNREPORTED, VERSION,
 };
 use super::requests::Table;
 use super::steps;
@@ -144,6 +144,11 @@ impl<'a> AppendWrites<'a> {
     /// The item that holds the entries: no commit writes it again, so that it carries the id of its own for ever.
     pub(super) fn witness(&self) -> Key {
         key_of(self.append)
+    }
+
+    /// As one behind which steps may be noted.
+    pub(super) fn before_notes(self) -> Self {
+        Self { batch: self.batch.having(NOTED_FROM, number_value(self.append.first)), ..self }
     }
 
     /// The batch with `note`, where that is all that is written: no fence may stand in its place.

@@ -99,7 +99,7 @@ pub(super) const STEP: &str = "step";
 pub(super) const FENCED_BY: &str = "fenced_by";
 /// Of an invocation: the stream in whose batches its steps may be noted.
 pub(super) const NOTED_IN: &str = "noted_in";
-/// Of an invocation: the position of the batch behind which they are.
+/// Of an invocation: the position of the batch behind which they are. Of that batch: the same.
 pub(super) const NOTED_FROM: &str = "noted_from";
 /// Of a row of a feed: its batch is found by its first position.
 pub(super) const BY_FIRST: &str = "by_first";

@@ -294,6 +294,7 @@ impl<'a> Plan<'a> {
         }
         for append in &commit.journal.appends {
             let sending = AppendWrites::of(&mut self.encoder, append, id_of(commit))?;
+            let sending = if steps::noted_behind(commit).is_some() { sending.before_notes() } else { sending };
             self.witness = Some(sending.witness());
             self.sendings.push(sending);
         }

@@ -250,11 +250,6 @@ impl RecentSteps {
     /// `commit` as a step to be noted; `None` where it has to be written whole.
     pub(super) fn noting(&self, commit: &Commit) -> Result<Option<NotedStep>, StoreError> {
         let Some(step) = Noteable::of(commit) else { return Ok(None) };
-        let StreamEnd::Append(end) = &step.append.end else { return Ok(None) };
-        // The row of a feed is an item of its own.
-        if step.append.fed.is_some() && !end.later {
-            return Ok(None);
-        }
         let Some(known) = self.find(&step.paused.invocation_id) else { return Ok(None) };
         let follows = known.owner == *step.owner
             && known.stream == step.append.stream

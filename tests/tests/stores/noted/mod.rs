@@ -220,7 +220,7 @@ impl Run {
 
     /// The run as who was granted `request` goes on with it.
     pub(crate) async fn of_record(store: DynamoDbStateStore, request: &ClaimRequest, record: InvocationRecord) -> Self {
-        let InvocationRecord { status, paused, stored } = record;
+        let InvocationRecord { status, paused, stored, .. } = record;
         let InvocationStatus::Resuming(claim) = status else { panic!("{status:?}") };
         assert_eq!(claim.owner, request.owner);
         let fields = FIELDS.iter().filter_map(|name| Some((*name, field(name, paused.state.get(name)?))));
