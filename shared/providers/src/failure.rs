@@ -90,6 +90,7 @@ pub(crate) fn of_answer(
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;
+    error.may_be_paid = is_of_patience(status);
     // Waiting does not help, and less of the conversation does.
     error.too_long = too_long || is_over_limit(status, &words);
     if is_used_up || is_over_limit(status, &words) {
@@ -98,6 +99,12 @@ pub(crate) fn of_answer(
         error.may_pass = Some(true);
     }
     error
+}
+
+/// True for a provider, or a server before it, that had a model work and did not wait for the end of it: as Bedrock and routers tell
+/// it, as gateways do, and Cloudflare.
+fn is_of_patience(status: u16) -> bool {
+    matches!(status, 408 | 504 | 524)
 }
 
 /// True if the error in `body` is called `code`.

@@ -108,11 +108,7 @@ impl Provider {
         }
         // It is no part of what is signed, which proxies may change on the way.
         request.headers.push(("accept-encoding".to_owned(), "identity".into()));
-        let answer = self.setup.ports.fetch.fetch(request).await.map_err(|error| ModelError {
-            // Who closes a connection in the place of an answer has made none.
-            may_be_paid: matches!(error, FetchError::Timeout(_)),
-            ..of_fetch(&error)
-        })?;
+        let answer = self.setup.ports.fetch.fetch(request).await.map_err(|error| of_fetch(&error))?;
         match answer.header("content-encoding").map(|coding| coding.trim().to_owned()).as_deref() {
             None | Some("" | "identity") => Ok(answer),
             Some(coding) if (200..300).contains(&answer.status) => Err(of_malformed(

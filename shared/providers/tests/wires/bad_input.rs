@@ -209,7 +209,8 @@ async fn without_a_connection_the_provider_is_unavailable() {
         let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("unavailable");
         assert_eq!(refused.category, Category::Unavailable, "{error}");
         assert!(refused.is_transient() && refused.message.contains(&error.to_string()), "{refused}");
-        assert_eq!(refused.may_be_paid, matches!(error, FetchError::Timeout(_)), "{error}");
+        // Who closes the connection in the place of an answer, as a server before the provider may, can have had one made.
+        assert_eq!(refused.may_be_paid, matches!(error, FetchError::Timeout(_) | FetchError::Closed(_)), "{error}");
     }
 }
 

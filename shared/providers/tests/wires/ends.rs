@@ -72,6 +72,21 @@ async fn an_answer_that_was_lost_may_be_paid_also_where_the_attempts_behind_it_f
     }
 }
 
+#[tokio::test]
+async fn an_answer_that_a_provider_did_not_wait_for_may_be_paid() {
+    for (status, may_be_paid) in
+        [(408, true), (504, true), (524, true), (429, false), (500, false), (502, false), (503, false), (529, false)]
+    {
+        let stage = Stage::answering(ScriptedAnswer::json(status, &json!({})));
+        let error = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("there is none");
+        assert_eq!((error.is_transient(), error.may_be_paid), (true, may_be_paid), "{error}");
+    }
+    let told = json!({ "error": { "code": 504, "message": "Deadline expired", "status": "DEADLINE_EXCEEDED" } });
+    let stage = Stage::json(told);
+    let error = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("there is none");
+    assert!(error.may_be_paid && error.is_transient(), "{error}");
+}
+
 /// Some servers send neither an end nor counters, and keep the connection open.
 #[tokio::test]
 async fn an_answer_that_is_there_is_not_waited_for_where_its_stream_stays_open() {
