@@ -51,10 +51,11 @@ impl Api {
     }
 }
 
-/// True if the model of the run that is `paused` could not be asked, and it does not try again almost at once by itself.
+/// True if the model of the run that is `paused` could not be asked, and it does not try again almost at once by itself. Behind
+/// what may have been paid it has few attempts, with the time of all its rests between them.
 fn rests(paused: &PausedInvocation, now: Timestamp) -> bool {
     let of = |name: &str| paused.descriptor.metadata.as_ref()?.get(name);
-    let needs_mending = of("needs_mending") == Some(&json!(true));
+    let holds = |name: &str| of(name) == Some(&json!(true));
     let is_long = paused.wake.due.as_ref().is_some_and(|due| due.at > now + SHORT_REST);
-    of("kind") == Some(&json!("rest")) && (needs_mending || is_long)
+    of("kind") == Some(&json!("rest")) && (holds("needs_mending") || (is_long && !holds("may_be_paid")))
 }

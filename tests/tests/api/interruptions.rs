@@ -344,6 +344,40 @@ async fn a_run_that_rests_since_its_model_refuses_tries_again_as_soon_as_somethi
     }
 }
 
+#[tokio::test]
+async fn what_is_said_to_a_run_uses_up_no_attempt_that_may_be_paid() {
+    for may_be_paid in [true, false] {
+        let model = ScriptedModel::new(move |request| match results(request).is_empty() {
+            true => Ok(calls(&[("look-1", "look", json!({ "to": "it" }))])),
+            false => {
+                let error = ModelError::new(ModelErrorCategory::Unavailable, "no answer within 300 s");
+                Err(ModelError { may_be_paid, ..error })
+            }
+        });
+        let looker = Looker { model, ..Looker::new("description: looks") };
+        let (world, session) = world(&[looker.agent()]).await;
+        let path = path_of(&submit(&world, &session, "go").await);
+        world.work().await;
+        let task = world.get(&path).await;
+        // Behind the fourth attempt it rests for five minutes.
+        for _ in 0..3 {
+            wake(&world, &task).await;
+        }
+        assert_eq!(world.get(&path).await["status"], "INPUT_REQUIRED");
+        assert_eq!(looker.heard().len(), 5);
+        world.post(&format!("{path}/messages"), interruption(WORDS)).await;
+        world.work().await;
+        world.post(&format!("{session}/messages"), json!({ "message": says(WORDS)["input"] })).await;
+        world.work().await;
+        assert_eq!(looker.heard().len(), if may_be_paid { 5 } else { 7 }, "may be paid: {may_be_paid}");
+        for _ in 0..2 {
+            wake(&world, &task).await;
+        }
+        let has_heard = looker.heard().iter().any(|said| said.iter().any(|said| said == WORDS));
+        assert!(has_heard, "it hears what was said all the same: {:?}", looker.heard());
+    }
+}
+
 /// `helper` asks `scout` in the background, says what it was told, and waits; the model of `scout` can be asked at the second
 /// attempt only.
 fn waiting_for_another() -> (Vec<MakesAgent>, Arc<ScriptedModel>) {

@@ -242,7 +242,7 @@ pub(crate) async fn rest(
     let seconds = apart(run, seconds)?.max(whole_seconds(asked));
     tracing::warn!(%error, attempts, away, seconds, "the model could not be asked; the run sleeps before it tries again");
     let (attempts, away) = if is_paid { (attempts + 1, away) } else { (attempts, away + 1) };
-    Ok(resting(run, ModelRest { attempts, away, seconds, ..rest }))
+    Ok(resting(run, ModelRest { attempts, away, may_be_paid: is_paid, seconds, ..rest }))
 }
 
 /// The category with which `run` ends behind `error`. Where it has slept or worked before, that its model is not to be had is a

@@ -502,6 +502,9 @@ pub struct ModelRest {
     /// Whether the last one is such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_mending: bool,
+    /// Whether the last one may have been paid.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_paid: bool,
     /// Instant at which the first attempt at this step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,

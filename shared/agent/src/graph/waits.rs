@@ -265,7 +265,8 @@ pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, Nod
         .kind("rest")
         .describe(description)
         .label("reason", rest.message);
-    Ok(if rest.needs_mending { wait.label("needs_mending", true) } else { wait })
+    let labels = [("needs_mending", rest.needs_mending), ("may_be_paid", rest.may_be_paid)];
+    Ok(labels.into_iter().filter(|(_, holds)| *holds).fold(wait, |wait, (name, holds)| wait.label(name, holds)))
 }
 
 /// Next thing to do about a call that goes on elsewhere.

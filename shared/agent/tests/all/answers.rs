@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, calls, contents, message, results, says};
-use crate::runs::{APPROVED, MATTER, bed, bed_with, mailer};
+use crate::runs::{APPROVED, MATTER, asleep, bed, bed_with, mailer};
 use dormouse::{Value, json};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::{
@@ -176,6 +176,7 @@ fn answers_that_do_not_arrive_are_paid_seven_times_and_not_for_a_week() {
     let model = ScriptedModel::new(|_| Err(cut_off()));
     let mut bed = bed(MATTER, &model, &mailer());
     let run = bed.start("helper", message("look it up"));
+    assert_eq!(asleep(&bed, &run).1["may_be_paid"], json!(true));
     bed.pass_days(1);
     assert_eq!(model.calls(), 7);
     assert_eq!(bed.status(&run).failed().category, "limit_exceeded");

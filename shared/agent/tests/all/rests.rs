@@ -117,7 +117,7 @@ fn a_model_that_is_away_behind_a_refusal_is_not_said_to_need_mending() {
     bed.answer(&run, json!({})).unwrap();
     let (_, waits) = asleep(&bed, &run);
     assert_eq!((&waits["description"], &waits["reason"]), (&json!("The model cannot be asked now"), &json!("busy")));
-    assert_eq!(waits.get("needs_mending"), None);
+    assert_eq!((waits.get("needs_mending"), waits.get("may_be_paid")), (None, None));
     bed.answer(&run, json!({})).unwrap();
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
 }
