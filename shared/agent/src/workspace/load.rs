@@ -114,7 +114,34 @@ impl<'f> Loader<'f> {
         loader.left_out();
         loader.too_deep();
         loader.others();
+        loader.spare_what_counts();
         loader.workspace
+    }
+
+    /// What is wrong in one file disables no definition of that name that counts and stands in another one.
+    fn spare_what_counts(&mut self) {
+        let Workspace { models, platform_models, actions, skills, hooks, problems, .. } = &mut self.workspace;
+        for problem in problems {
+            let Some(disabled) = &mut problem.disables else { continue };
+            let name = disabled.name.as_str();
+            let counts = match disabled.kind {
+                DefinitionKind::Model => match name.strip_prefix("platform/") {
+                    Some(name) => platform_models.get(name).map(|model| &model.file),
+                    None => models.get(name).map(|model| &model.file),
+                },
+                DefinitionKind::Action => actions.get(name).map(|action| &action.file),
+                DefinitionKind::Skill => skills.get(name).map(|skill| &skill.file),
+                DefinitionKind::Hook => hooks.get(name).map(|hook| &hook.file),
+                DefinitionKind::Instructions
+                | DefinitionKind::Settings
+                | DefinitionKind::Agent
+                | DefinitionKind::Tool
+                | DefinitionKind::Prompts => None,
+            };
+            if counts.is_some_and(|file| *file != problem.file) {
+                disabled.name.clone_from(&problem.file);
+            }
+        }
     }
 
     /// The text of the file at `path`, if it is there and can be read as one.

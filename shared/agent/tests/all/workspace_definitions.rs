@@ -314,6 +314,42 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     assert!(unread.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "better one question too many");
 }
 
+#[test]
+fn a_mistake_in_another_definition_of_a_name_disables_none_that_counts() {
+    let skill = (".openharness/skills/review/SKILL.md", "# Reviewing\n\nLook twice.\n");
+    for (kind, name, good, bad) in [
+        (
+            DefinitionKind::Model,
+            "main",
+            (".openharness/models/models.yaml", "main: {provider: openai, name: tiny}\n"),
+            (".openharness/models/again.yaml", "main: {provider: opnai, name: tiny}\n"),
+        ),
+        (
+            DefinitionKind::Action,
+            "deploy",
+            ACTION,
+            (".openharness/actions/other/ACTION.yaml", "name: deploy\ndescription: Deploys.\nentry: {comand: x}\n"),
+        ),
+        (
+            DefinitionKind::Hook,
+            "guard",
+            HOOK,
+            (
+                ".openharness/hooks/other.yaml",
+                "name: guard\nevents: [run_fails]\nhandler: {type: command, command: x}\n",
+            ),
+        ),
+        (DefinitionKind::Skill, "review", skill, (".openharness/skills/second/SKILL.md", "---\nname: review\n---\n")),
+    ] {
+        let workspace = declared(&[good, bad]);
+        assert!(workspace.is_enabled(kind, name), "{name}: {:#?}", workspace.problems);
+        let told = lines(&workspace);
+        assert!(told.iter().any(|line| line.starts_with(bad.0) && line.contains("error")), "{told:#?}");
+        assert!(!workspace.is_enabled(kind, bad.0), "what is wrong is told of the file");
+        assert!(!declared(&[bad]).is_enabled(kind, name), "{name}: where none counts");
+    }
+}
+
 /// What is compiled of them is kept in memory, and may be a thousand times as long as it is written.
 #[test]
 fn a_workspace_has_so_many_hooks_and_where_there_are_more_a_person_sees_every_call() {
