@@ -102,6 +102,9 @@ async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<Pr
         let templated = Templated { template: key.clone(), env: ports.env.clone(), secrets: ports.secrets.clone() };
         setup = setup.key(ApiKey::named(Arc::new(templated), key.written()));
     }
+    if let Some(header) = &definition.key_header {
+        setup = setup.key_header(header);
+    }
     Ok(setup)
 }
 

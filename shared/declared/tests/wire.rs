@@ -71,6 +71,20 @@ fn a_run_goes_over_the_wire_with_the_key_that_it_refers_to() {
 }
 
 #[test]
+fn a_key_goes_in_the_header_that_the_model_names() {
+    let fetch = ScriptedFetch::default();
+    fetch.answer(completion("Good night."));
+    let model = format!("{MODEL}  key_header: API-Key\n");
+    let files = [(".openharness/models/m.yaml", model.as_str()), (".openharness/agents/helper.md", AGENT)];
+    let mut bed = TestBed::new(&declared(&workspace(&files), &fetch).agents);
+    let run = bed.start("helper", hello());
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    let request = &fetch.requests()[0];
+    let sent = ["api-key", "authorization"].map(|name| request.headers.iter().find(|(known, _)| known == name));
+    assert_eq!(sent.map(|header| header.map(|(_, value)| value.expose())), [Some("hush"), None]);
+}
+
+#[test]
 fn a_model_of_anthropic_is_asked_for_as_many_tokens_as_it_takes_where_nobody_says_how_many() {
     let metadata = ", metadata: {max_output_tokens: 64000}";
     for (agent, name, metadata, most) in [

@@ -90,7 +90,10 @@ impl Provider {
         let url = if path.starts_with('/') { joined(&self.base, path) } else { path.to_owned() };
         let mut request = FetchRequest::new(method, url);
         request.limits = self.setup.limits;
-        request = self.wire.authenticate(request, key.as_ref());
+        request = match (&key, &self.setup.key_header) {
+            (Some(key), Some(name)) => self.wire.authenticate(request, None).header(name, key.clone()),
+            (key, _) => self.wire.authenticate(request, key.as_ref()),
+        };
         request.headers.extend(self.setup.headers.iter().cloned());
         Ok(request)
     }

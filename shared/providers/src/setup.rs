@@ -92,6 +92,7 @@ pub struct ProviderSetup {
     pub(crate) model: String,
     pub(crate) base_url: Option<String>,
     pub(crate) key: Option<ApiKey>,
+    pub(crate) key_header: Option<String>,
     pub(crate) headers: Vec<(String, Secret)>,
     pub(crate) hidden: Vec<Secret>,
     pub(crate) limits: FetchLimits,
@@ -108,6 +109,7 @@ impl ProviderSetup {
             model: model.into(),
             base_url: None,
             key: None,
+            key_header: None,
             headers: Vec::new(),
             hidden: Vec::new(),
             limits: FetchLimits { idle: SILENCE, ..FetchLimits::default() },
@@ -129,6 +131,14 @@ impl ProviderSetup {
     #[must_use]
     pub fn key(mut self, key: ApiKey) -> Self {
         self.key = Some(key);
+        self
+    }
+
+    /// The header in which the key is sent as it is, in the place of that of the wire: `api-key` for hosts of Azure. `name` is in lower
+    /// case.
+    #[must_use]
+    pub fn key_header(mut self, name: impl Into<String>) -> Self {
+        self.key_header = Some(name.into());
         self
     }
 

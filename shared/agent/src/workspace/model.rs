@@ -26,6 +26,9 @@ pub struct ModelDefinition {
     pub model: String,
     /// The key, in most cases a reference.
     pub key: Option<Template>,
+    /// Header in which the key is sent as it is, in lower case; that of the wire when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_header: Option<String>,
     /// Address of the provider; its usual one when absent.
     pub url: Option<Template>,
     /// True if its calls are worked on in the background, over OpenAI's Responses.
@@ -131,6 +134,7 @@ impl ModelDefinition {
                 format!("the key of model `{name}` ({} characters) stands in the file: {hint}", key.written().len()),
             );
         }
+        let key_header = key_header(name, &mut fields, problems);
         let background = fields.boolean("background", problems).unwrap_or_default();
         if let Some(provider) = provider.filter(|provider| background && !WITH_BACKGROUND.contains(provider)) {
             let line = fields.get("background").map(|node| node.line);
@@ -155,6 +159,7 @@ impl ModelDefinition {
             provider: provider?.to_owned(),
             model: model?,
             key,
+            key_header,
             url,
             background,
             takes_images,
@@ -258,6 +263,25 @@ fn takes_images(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems
         problems.error(line, format!("`input` of model `{name}` lacks `text`, which every model is given"));
     }
     input.iter().any(|word| word == "image")
+}
+
+/// The header that the model `name` has its key in, where it says so.
+fn key_header(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<String> {
+    let line = fields.get("key_header").map(|node| node.line);
+    let header = fields.text("key_header", problems)?.to_ascii_lowercase();
+    if fields.get("key").is_none() {
+        problems.warning(line, format!("`key_header` of model `{name}` has no effect: there is no `key`"));
+    }
+    let is_name =
+        (1..=64).contains(&header.len()) && header.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if !is_name {
+        let message = format!(
+            "`key_header` of model `{name}` is no name of a header: write `key_header: api-key`, for example, and the key \
+             itself under `key`"
+        );
+        problems.error(line, message);
+    }
+    is_name.then_some(header)
 }
 
 /// True if `text` can be asked over HTTP.

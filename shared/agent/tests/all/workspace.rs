@@ -113,6 +113,9 @@ fn what_metadata_was_meant_to_say_and_does_not_is_told() {
         }
         assert!(workspace.is_sound(), "what sleeps with it goes on: {metadata}");
     }
+    let keyless = with(MODELS, "small: {provider: openai, name: x, key_header: api-key}\n");
+    let told = "1: warning: `key_header` of model `small` has no effect: there is no `key`";
+    assert!(lines(&keyless).iter().any(|line| line.contains(told)), "{:?}", lines(&keyless));
     let nameless = with(MODELS, "small:\n  provider: openai\n  name: ''\n");
     assert!(lines(&nameless).iter().any(|line| line.contains("model `small` has no `name`")), "{:?}", lines(&nameless));
 }
@@ -247,6 +250,11 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
             MODELS,
             "small:\n  provider: openai\n  name: x\n  base_url: https://x\n",
             ":4: error: model `small` has no field `base_url`: did you mean `url`?",
+        ),
+        (
+            MODELS,
+            "small: {provider: openai, name: x, key: '${secrets.K}',\n  key_header: 'api-key: x'}\n",
+            ":2: error: `key_header` of model `small` is no name of a header: write `key_header: api-key`, for example",
         ),
         (
             TOOLS,

@@ -3,7 +3,7 @@ use dormouse_ports::model::{
     AssistantMessage, Block, CompletionRequest, Content, FinishReason, Message, ModelErrorCategory, ModelProvider,
     ToolCall, ToolChoice,
 };
-use dormouse_providers::{Capabilities, openai};
+use dormouse_providers::{ApiKey, Capabilities, openai};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
@@ -30,6 +30,24 @@ async fn a_text_comes_back_with_usage_and_the_raw_answer() {
     assert_eq!(response.raw, body);
     assert_eq!(stage.sent_to(), "https://api.openai.com/v1/chat/completions");
     assert_eq!(stage.sent_header("authorization").as_deref(), Some("Bearer hush"));
+}
+
+#[tokio::test]
+async fn a_key_goes_in_the_header_that_a_server_wants_in_the_place_of_a_bearer() {
+    let stage = Stage::json(completion(json!({ "role": "assistant", "content": "Hi." }), "stop"));
+    let setup = stage.setup().key_header("api-key");
+    let setup = setup.base_url("https://mine.openai.azure.com/openai/deployments/m-1?api-version=2024-06-01");
+    stage.ask(&openai(setup), &hello()).await.expect("an answer");
+    let sent = ["api-key", "authorization"].map(|name| stage.sent_header(name));
+    assert_eq!(sent, [Some("hush".to_owned()), None]);
+    let address = "https://mine.openai.azure.com/openai/deployments/m-1/chat/completions?api-version=2024-06-01";
+    assert_eq!(stage.sent_to(), address);
+
+    let refusing =
+        Stage::answering(ScriptedAnswer::json(401, &json!({ "error": { "message": "hush-key-1 is wrong" } })));
+    let setup = refusing.setup().key(ApiKey::known("hush-key-1".into())).key_header("api-key");
+    let refused = refusing.ask(&openai(setup), &hello()).await.expect_err("refused");
+    assert!(!format!("{refused:?}").contains("hush"), "{refused:?}");
 }
 
 /// §8.1.1 has none sent; models that think between calls are refused by their servers without it.
