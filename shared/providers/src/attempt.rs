@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, Either, select};
 use serde_json::Value;
 
 use crate::check::has_images;
-use crate::failure::{excerpt, of_answer, of_fetch, of_malformed, retry_after};
+use crate::failure::{excerpt, of_answer, of_fetch, of_malformed, retry_after, until_reset};
 use crate::frames::{Halves, StreamFrame, StreamFrames};
 use crate::judge::Judge;
 use crate::wire::{Assembler, ErrorAnswer, Malformed, StreamFault, StreamProgress, Wire};
@@ -269,6 +269,21 @@ fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {
     in_millis
         .and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok())
         .or_else(|| answer.header("retry-after").and_then(|value| retry_after(value, clock.now())))
+        .or_else(|| reset_of(answer))
+}
+
+/// The time until the limit that a request went beyond is whole again, as OpenAI and others with its format tell it. Where none is said
+/// to be used up, one had less left than the request takes, and the shorter time is tried.
+fn reset_of(answer: &FetchResponse) -> Option<Duration> {
+    let limits = if answer.status == 429 { &["requests", "tokens"][..] } else { &[] };
+    let told = limits.iter().filter_map(|limit| {
+        let wait = until_reset(answer.header(&format!("x-ratelimit-reset-{limit}"))?)?;
+        let left = answer.header(&format!("x-ratelimit-remaining-{limit}"));
+        Some((left.is_some_and(|left| left.trim() == "0"), wait))
+    });
+    let (spent, others): (Vec<_>, Vec<_>) = told.partition(|(is_spent, _)| *is_spent);
+    let waits = |told: Vec<(bool, Duration)>| told.into_iter().map(|(_, wait)| wait);
+    waits(spent).max().or_else(|| waits(others).min())
 }
 
 /// The time to wait that Google tells in the body.

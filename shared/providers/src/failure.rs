@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use dormouse_ports::model::{ModelError, ModelErrorCategory};
 use dormouse_ports::{FetchError, SignError};
-use jiff::Timestamp;
 use jiff::fmt::rfc2822;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::wire::{ErrorAnswer, Malformed, Wire};
 
 /// The longest excerpt of a provider's words in an error.
 const EXCERPT: usize = 500;
+/// The longest time until a limit is whole again that is waited for.
+const LONGEST_RESET: Duration = Duration::from_secs(24 * 60 * 60);
 /// What is said of money that is used up.
 pub(crate) const USED_UP: &str = "; the account at the provider needs money before the next call";
 
@@ -205,6 +207,17 @@ pub(crate) fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
 }
 
+/// The time in an `x-ratelimit-reset-…` header: `6m0s`, `250ms`, or seconds. What is longer than any run sleeps is no time to wait, but
+/// an instant perhaps.
+pub(crate) fn until_reset(value: &str) -> Option<Duration> {
+    let value = value.trim();
+    let told = match value.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
+        Err(_) => Duration::try_from(value.parse::<SignedDuration>().ok()?).ok()?,
+    };
+    (told <= LONGEST_RESET).then_some(told)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +236,26 @@ mod tests {
             ("1e400", None),
         ] {
             assert_eq!(retry_after(value, now).map(|wait| wait.as_secs()), seconds, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_time_until_a_limit_is_whole_again_is_read_in_the_forms_that_servers_write() {
+        for (value, millis) in [
+            ("1s", Some(1_000)),
+            ("6m0s", Some(360_000)),
+            ("250ms", Some(250)),
+            ("2m59.56s", Some(179_560)),
+            ("23h59m1s", Some(86_341_000)),
+            (" 12 ", Some(12_000)),
+            ("0.5", Some(500)),
+            ("25h", None),
+            ("1767225600", None),
+            ("-1s", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(until_reset(value).map(|wait| wait.as_millis()), millis, "{value}");
         }
     }
 }

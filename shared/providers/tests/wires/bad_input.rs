@@ -214,6 +214,31 @@ async fn without_a_connection_the_provider_is_unavailable() {
     }
 }
 
+#[tokio::test]
+async fn the_limit_that_is_used_up_says_how_long_to_wait_where_nothing_else_does() {
+    let told = |headers: &[(&str, &str)], status| {
+        let answer = ScriptedAnswer::json(status, &json!({}));
+        Stage::answering(headers.iter().fold(answer, |answer, (name, value)| answer.header(name, value)))
+    };
+    let [requests, tokens] = [("x-ratelimit-reset-requests", "1s"), ("x-ratelimit-reset-tokens", "6m0s")];
+    let no_requests = ("x-ratelimit-remaining-requests", "0");
+    let no_tokens = ("x-ratelimit-remaining-tokens", "0");
+    for (headers, status, seconds) in [
+        (&[requests, tokens, no_tokens][..], 429, Some(360)),
+        (&[requests, tokens, no_requests], 429, Some(1)),
+        (&[requests, tokens, no_requests, no_tokens], 429, Some(360)),
+        (&[requests, tokens], 429, Some(1)),
+        (&[tokens], 429, Some(360)),
+        (&[tokens, no_tokens, ("retry-after", "7")], 429, Some(7)),
+        (&[("x-ratelimit-reset-tokens", "40h"), no_tokens], 429, None),
+        (&[tokens, no_tokens], 503, None),
+    ] {
+        let stage = told(headers, status);
+        let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("refused");
+        assert_eq!(refused.retry_after, seconds.map(Duration::from_secs), "{headers:?} {status}");
+    }
+}
+
 struct NoKey(SecretError);
 
 #[async_trait::async_trait]
