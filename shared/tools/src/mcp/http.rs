@@ -187,7 +187,7 @@ impl FetchClient {
     ) -> Result<Posted, HttpFault> {
         let id = id_of(message);
         match response.status {
-            202 | 204 => return Ok(Posted::Accepted),
+            202 | 204 => return self.accepted(message, response.status),
             404 if in_session => return Err(StreamableHttpError::SessionExpired),
             200..=299 => (),
             _ => return self.refused(message, response, in_session).await,
@@ -208,6 +208,21 @@ impl FetchClient {
             _ if id.is_none() => Ok(Posted::Accepted),
             other => Err(StreamableHttpError::UnexpectedContentType(Some(cut(other, 100)))),
         }
+    }
+
+    /// A status without an answer. What wants one is waited for where the server may still give it, on a stream of its own.
+    fn accepted(&self, message: &ClientJsonRpcMessage, status: u16) -> Result<Posted, HttpFault> {
+        let Some(id) = id_of(message).filter(|_| !self.0.standing.may_hear(self.0.listen)) else {
+            return Ok(Posted::Accepted);
+        };
+        let text = format!(
+            "it takes request {id} (HTTP {status}) and answers nothing, and no stream is open on which it could"
+        );
+        if is_probe(message) {
+            let error = ErrorData::invalid_request(text, None);
+            return Ok(Posted::Json(ServerJsonRpcMessage::error(error, Some(id.clone())), None));
+        }
+        Err(StreamableHttpError::UnexpectedServerResponse(text.into()))
     }
 
     async fn json(

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("answers::with_an_error_that_is_null_beside_the_result", with_both_outcomes),
         trial("answers::with_fields_of_another_result", with_others_fields),
         trial("answers::with_tools_whose_arguments_are_wrong_headers", misannotated),
+        trial("answers::that_take_a_request_and_say_nothing", accepted),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
@@ -94,6 +95,24 @@ async fn nameless() {
         let (server, _) = server(http(&host));
         let output = output(server.call(&call("a", json!({}))).await);
         assert!(output.is_error, "{output:?}");
+    }
+}
+
+/// No stream is open on which the answer could come: it is not waited for.
+async fn accepted() {
+    for (method, uncertain) in [("tools/list", false), ("tools/call", true)] {
+        let host = answering(move |request| {
+            let is_taken = request["method"] == method || request["method"] == "server/discover";
+            is_taken.then(|| StatusCode::ACCEPTED.into_response())
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        let error = match method {
+            "tools/call" => server.call(&call("a", json!({}))).await.expect_err("there is no outcome"),
+            _ => server.list().await.expect_err("it lists nothing"),
+        };
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, uncertain), "{method}: {error}");
+        assert!(error.message.contains("(HTTP 202) and answers nothing"), "{method}: {error}");
     }
 }
 

@@ -114,6 +114,16 @@ impl CallStream {
         self.0.hearing.send_replace(Hearing::Always);
     }
 
+    /// True if the server may be heard now: on a stream that `stands` where somebody `listens` all the time, else in a call.
+    pub(super) fn may_hear(&self, listens: bool, stands: bool) -> bool {
+        let is_in_call = self.0.calls.borrow().under_way > 0;
+        match *self.0.hearing.borrow() {
+            Hearing::Absent | Hearing::Refused => false,
+            Hearing::Waiting | Hearing::Open(_) => listens || is_in_call,
+            Hearing::Always => stands,
+        }
+    }
+
     /// What the server says of itself while calls are under way. It does not end: between them, and where the server has no
     /// such stream, nothing comes.
     pub(super) fn events(
@@ -259,6 +269,20 @@ mod tests {
         let began = tokio::time::Instant::now();
         drop(stream.begin().await);
         assert!(began.elapsed().is_zero(), "somebody listens all the time");
+    }
+
+    #[test]
+    fn a_server_may_be_heard_where_a_stream_is_open_or_about_to_be() {
+        let stream = CallStream::default();
+        assert!(!stream.may_hear(true, false), "there is no session, and none listens");
+        stream.expected();
+        assert!(stream.may_hear(true, false) && !stream.may_hear(false, false), "it is opened with the first call");
+        stream.0.calls.send_modify(|calls| calls.under_way = 1);
+        assert!(stream.may_hear(false, false));
+        stream.0.hearing.send_replace(Hearing::Refused);
+        assert!(!stream.may_hear(false, false));
+        stream.answered();
+        assert!(stream.may_hear(true, true) && !stream.may_hear(true, false));
     }
 
     #[test]

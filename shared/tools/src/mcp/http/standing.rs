@@ -48,6 +48,11 @@ impl StandingStream {
         self.calls.begin().await
     }
 
+    /// True if the server may still say something that stands in no answer, where somebody `listens` all the time or in calls alone.
+    pub(super) fn may_hear(&self, listens: bool) -> bool {
+        self.calls.may_hear(listens, self.number().is_some())
+    }
+
     /// `events`, which stand until they are dropped.
     pub(super) fn over(
         &self,
