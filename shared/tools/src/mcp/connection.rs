@@ -22,6 +22,7 @@ use super::http::{AnnotatedTools, FetchClient, HeardCall, Reach, StandingStream,
 use super::late::WithoutLate;
 use super::oauth::Tokens;
 use crate::Values;
+use crate::text::cut;
 
 /// Time in which a process that is in doubt has to answer.
 const TO_ANSWER: Duration = Duration::from_secs(1);
@@ -58,7 +59,13 @@ impl Connection {
             begun => begun,
         };
         match begun {
-            Ok(running) => Ok(Self::of(running, beginning).await),
+            Ok(running) => match unknown_version(&running) {
+                None => Ok(Self::of(running, beginning).await),
+                Some(version) => Err(ToolError::permanent(format!(
+                    "it goes on in the version `{version}` of the protocol, which is not spoken here: have it speak one of {}",
+                    ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect::<Vec<_>>().join(", ")
+                ))),
+            },
             Err(NotBegun::Otherwise) => Err(ToolError::permanent(
                 "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
             )),
@@ -209,6 +216,13 @@ impl NotBegun {
 }
 
 type Running = RunningService<RoleClient, Handler>;
+
+/// The version that the server has chosen, where it is none that is known: what its messages mean then is not known either.
+fn unknown_version(running: &Running) -> Option<String> {
+    let info = running.peer().peer_info()?;
+    let version = &info.protocol_version;
+    (!ProtocolVersion::KNOWN_VERSIONS.contains(version)).then(|| cut(version.as_str(), 100))
+}
 
 /// What it takes to begin a conversation.
 #[derive(Clone, Copy)]

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("answers::with_an_error_that_is_null_beside_the_result", with_both_outcomes),
         trial("answers::with_fields_of_another_result", with_others_fields),
         trial("answers::with_tools_whose_arguments_are_wrong_headers", misannotated),
+        trial("answers::in_a_version_that_is_not_spoken", in_other_versions),
         trial("answers::that_take_a_request_and_say_nothing", accepted),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
@@ -95,6 +96,23 @@ async fn nameless() {
         let (server, _) = server(http(&host));
         let output = output(server.call(&call("a", json!({}))).await);
         assert!(output.is_error, "{output:?}");
+    }
+}
+
+async fn in_other_versions() {
+    for version in ["2031-01-01", "1.0"] {
+        let host = answering(move |request| {
+            let server = json!({ "name": "later", "version": "1" });
+            let result = json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": server });
+            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+            (request["method"] == "initialize").then(|| axum::Json(answer).into_response())
+        })
+        .await;
+        let (server, _) = server(http(&host));
+        let error = server.list().await.expect_err("nobody knows what it means");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+        assert!(error.message.contains(&format!("version `{version}`")), "{error}");
+        assert!(error.message.contains("2024-11-05, 2025-03-26"), "{error}");
     }
 }
 
