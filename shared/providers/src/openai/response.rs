@@ -1,6 +1,6 @@
 use dormouse_ports::Map;
 use dormouse_ports::model::{Block, DeltaKind, FinishReason, Usage};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::canonical::canonical;
 use crate::judge::{arguments, counter};
@@ -31,11 +31,14 @@ pub(super) fn decode(body: &Value, with_details: bool) -> Result<ReadAnswer, Mal
     blocks.extend(texts(message.get("content"))?);
     let refusal = message.get(REFUSAL).and_then(Value::as_str).filter(|text| !text.is_empty());
     blocks.extend(refusal.map(Block::text));
-    let calls = match message.get("tool_calls") {
+    let mut calls: Vec<Called> = match message.get("tool_calls") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(calls)) => calls.iter().map(|c| call(c, finish)).collect::<Result<_, _>>()?,
         Some(_) => return Err(Malformed::new("`tool_calls` is no list")),
     };
+    if let Some(older) = older_call(message) {
+        calls.push(call(&older, finish)?);
+    }
     let is_refused = refusal.is_some() && finish != FinishReason::Error;
     let finish = if is_refused { FinishReason::ContentFilter } else { finish };
     Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
@@ -69,6 +72,15 @@ fn texts(content: Option<&Value>) -> Result<Vec<Block>, Malformed> {
         }
         Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Err(Malformed::new("`content` is no text")),
     }
+}
+
+/// The call of `message`, or a piece of it, in the form before `tool_calls`, which some servers give alone. Others have an empty one, or
+/// the same call in both.
+pub(super) fn older_call(message: &Value) -> Option<Value> {
+    let function = message.get("function_call")?;
+    let has = |field: &str| function.get(field).is_some_and(|value| !value.is_null() && value != "");
+    let has_calls = message.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
+    (!has_calls && (has("name") || has("arguments"))).then(|| json!({ "index": 0, "function": function }))
 }
 
 /// The texts of `content`, which is one, or a list of parts of which some are thoughts.

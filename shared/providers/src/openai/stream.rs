@@ -4,7 +4,7 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use super::response::{REASONING, REASONING_DETAILS, REFUSAL, pieces};
+use super::response::{REASONING, REASONING_DETAILS, REFUSAL, older_call, pieces};
 use crate::frames::ERROR;
 use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
@@ -141,6 +141,9 @@ impl Chunks {
         }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
             self.call(call);
+        }
+        if let Some(older) = older_call(delta) {
+            self.call(&older);
         }
     }
 

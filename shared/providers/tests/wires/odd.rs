@@ -493,6 +493,37 @@ async fn the_query_of_an_address_comes_last() {
 }
 
 #[tokio::test]
+async fn a_call_in_the_form_before_tool_calls_is_read_where_it_stands_alone() {
+    let call = |function: Value| json!({ "content": null, "function_call": function });
+    let chunks = [
+        chunk(call(json!({ "name": "add", "arguments": "" })), Value::Null),
+        chunk(call(json!({ "arguments": "{\"a\":1," })), Value::Null),
+        chunk(call(json!({ "arguments": "\"b\":2}" })), Value::Null),
+        chunk(json!({}), json!("function_call")),
+    ];
+    let (in_pieces, _) = streamed(&sum(), &chunks).await;
+    let arguments = r#"{"a":1,"b":2}"#;
+    let older = json!({ "name": "add", "arguments": arguments });
+    let both =
+        json!({ "function_call": older, "tool_calls": [{ "id": "t-1", "type": "function", "function": older }] });
+    let mut answers = vec![in_pieces];
+    for message in [call(older.clone()), both] {
+        let stage = Stage::json(completion(message, "function_call"));
+        answers.push(stage.ask(&openai(stage.setup()), &sum()).await.expect("an answer"));
+    }
+    for answer in answers {
+        let calls = &answer.message.tool_calls;
+        assert_eq!((calls.len(), calls[0].name.as_str(), calls[0].id.is_empty()), (1, "add", false), "{calls:?}");
+        assert_eq!(json!(calls[0].arguments), json!({ "a": 1, "b": 2 }));
+        assert_eq!(answer.finish_reason, FinishReason::ToolCalls);
+    }
+    let none = json!({ "content": "Hi.", "function_call": { "name": "", "arguments": "" } });
+    let stage = Stage::json(completion(none, "stop"));
+    let answer = stage.ask(&openai(stage.setup()), &sum()).await.expect("an answer");
+    assert_eq!((answer.message.content.as_text().as_str(), answer.message.tool_calls.len()), ("Hi.", 0));
+}
+
+#[tokio::test]
 async fn the_most_tokens_of_an_answer_have_another_name_at_openai_itself() {
     for (url, name) in [
         (None, "max_completion_tokens"),
