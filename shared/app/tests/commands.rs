@@ -108,6 +108,7 @@ async fn what_sleeps_is_listed_for_people_and_for_scripts() {
     let other = listed["pending"][0]["or_with"][0].as_str().expect("another command");
     assert!(other.starts_with("dormouse deny ada --data ") && out.contains(other), "{other}");
     assert!(out.contains(command) && dormouse(&data, &["show", "ada"]).1.contains(command), "{out}");
+    assert!(out.ends_with("\nwho denies may say why: --reason 'not this month'\n"), "{out}");
     assert_eq!((code, &listed["next"]), (0, &Value::Null));
     assert_eq!(
         (&listed["pending"][0]["invocation_id"], &listed["pending"][0]["status"]),

@@ -233,6 +233,9 @@ async fn pending(
         }
     } else {
         printer.listing(Row::HEAD, rows.iter().map(|row| (row.cells(now), row.below())).collect())?;
+        if rows.iter().any(|row| row.answer_with.may_deny()) {
+            printer.line("who denies may say why: --reason 'not this month'")?;
+        }
         if let Some(next) = cursor {
             printer.line(&format!("more follows: --cursor {next}"))?;
         }

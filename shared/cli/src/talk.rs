@@ -66,7 +66,7 @@ pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOut
         ClientCommand::SendTask(asked) => send(asked).await,
         ClientCommand::Tail(asked) => tail(asked).await,
         ClientCommand::Approve(asked) => answer(asked, YesOrNo::Yes, agents).await,
-        ClientCommand::Deny(asked) => answer(asked, YesOrNo::No, agents).await,
+        ClientCommand::Deny(asked) => answer(asked.into_answer(), YesOrNo::No, agents).await,
         ClientCommand::Answer(asked) => answer(asked, YesOrNo::Neither, agents).await,
     }
 }

@@ -137,7 +137,7 @@ async fn a_second_answer_hears_what_was_decided() {
     let (printed, _, code) = dormouse.says(&["approve", "order-4711"]);
     assert!(code == Some(0) && printed.contains("repeated       true"), "{printed}");
     // The beginning of an id will do where no other sleeps.
-    assert_eq!(dormouse.says(&["deny", "order-47"]).2, Some(0));
+    assert_eq!(dormouse.says(&["deny", "order-47", "--reason", "not this month"]).2, Some(0));
     assert_eq!(dormouse.says(&["approve", "order-48"]).2, Some(4));
     let (_, complaint, code) = dormouse.says(&["approve", "task_01J0000000000000000000000A"]);
     assert_eq!(code, Some(4), "{complaint}");

@@ -41,6 +41,12 @@ impl AnswerCommands {
         }
     }
 
+    /// True if one of them says no, which may have a reason.
+    pub(crate) fn may_deny(&self) -> bool {
+        let no = format!("{} deny ", program());
+        self.ready.iter().any(|command| command.starts_with(&no))
+    }
+
     /// A line for each, behind a word that says what it is.
     pub(crate) fn lines(&self) -> Vec<String> {
         let words = std::iter::once("answer it with:").chain(std::iter::repeat("or:"));
@@ -195,6 +201,7 @@ mod tests {
         let program = program();
         let commands = asked.commands("");
         assert_eq!(commands.ready, [format!("{program} approve a"), format!("{program} deny a")]);
+        assert!(commands.may_deny() && !AnswerCommands::default().may_deny());
         assert_eq!(
             commands.lines(),
             [

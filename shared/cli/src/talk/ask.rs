@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use serde_json::json;
 
 use crate::target::{StoreTarget, usual_data};
 use crate::terminal::quoted;
@@ -40,10 +41,12 @@ pub(crate) enum ClientCommand {
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Approve(AnswerArgs),
     /// Say no to what a task or another invocation waits for; as `approve` otherwise.
-    #[command(after_help = "Example:\n  dormouse deny task_01J… 'not this month'\n\n\
+    #[command(
+        after_help = "Examples:\n  dormouse deny task_01J…\n  dormouse deny task_01J… --reason 'not this month'\n\n\
         A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
-        JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
-    Deny(AnswerArgs),
+        JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation."
+    )]
+    Deny(DenyArgs),
     /// Give a task or another invocation the answer that it waits for; as `approve` otherwise.
     #[command(after_help = "Examples:\n  dormouse answer task_01J… '{\"rows\": 1204}'\n  \
         dormouse answer 0b5f1f9e '{\"decision\": \"approved\"}'\n  dormouse answer task_01J… 'The blue one.'\n\n\
@@ -136,6 +139,23 @@ pub(crate) struct WatchedPlace {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct DenyArgs {
+    /// Why, in words.
+    #[arg(long, value_name = "WORDS", conflicts_with = "payload")]
+    reason: Option<String>,
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+impl DenyArgs {
+    /// The answer with its reason.
+    pub(crate) fn into_answer(self) -> AnswerArgs {
+        let reason = self.reason.map(|reason| json!({ "reason": reason.trim() }).to_string());
+        AnswerArgs { payload: reason.or(self.answer.payload), ..self.answer }
+    }
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct AnswerArgs {
     /// Task or invocation; in a data folder the beginning of its id will do, as for `show`.
     pub(crate) id: String,
@@ -159,4 +179,34 @@ pub(crate) struct AnswerArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Given {
+        #[command(subcommand)]
+        command: ClientCommand,
+    }
+
+    fn given(words: &[&str]) -> Result<AnswerArgs, clap::Error> {
+        let parsed = Given::try_parse_from(["dormouse", "deny", "task_1"].iter().chain(words))?;
+        let ClientCommand::Deny(asked) = parsed.command else { panic!("another command") };
+        Ok(asked.into_answer())
+    }
+
+    #[test]
+    fn a_reason_is_words_whatever_they_look_like() {
+        let payload = |words: &[&str]| given(words).expect("arguments").payload;
+        assert_eq!(payload(&["--reason", " 42 "]).as_deref(), Some(r#"{"reason":"42"}"#));
+        assert_eq!(payload(&["--reason", "-"]).as_deref(), Some(r#"{"reason":"-"}"#));
+        assert_eq!(payload(&["not this month"]).as_deref(), Some("not this month"));
+        assert_eq!(payload(&[]), None);
+        let twice = given(&["not this month", "--reason", "never"]).expect_err("one reason alone").to_string();
+        assert!(twice.contains("--reason"), "{twice}");
+    }
 }
