@@ -39,7 +39,7 @@ use crate::{Call, CallAnswer};
 pub(crate) const KIND: &str = "workspace_deletion";
 
 /// The event of a session that was deleted with its workspace; the narrative has none.
-const DELETED: &str = "vendor.dormouse.session_deleted";
+pub(crate) const DELETED: &str = "vendor.dormouse.session_deleted";
 
 /// Who deletes what is to be erased.
 const OPERATOR: &str = "operator";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_api::{AppendNotifier, LiveText, StreamItem, StreamLimits, Streams};
 use futures::{FutureExt, StreamExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::shared_streams::{Scene, Stream, settle, told};
 use crate::world::{ada, says, text};
@@ -54,6 +54,34 @@ async fn what_streams_of_a_session_read_does_not_grow_with_their_number() {
     }
     assert_eq!(costs[0], costs[1], "1 stream, and 50");
     assert!(costs[0].0 <= 10 && (1..=2).contains(&costs[0].1), "{costs:?}");
+}
+
+#[tokio::test]
+async fn a_stream_of_a_session_that_is_deleted_tells_so_and_ends() {
+    let scene = Scene::new();
+    let workspace = scene.world.workspace().await;
+    let session = scene.world.post("/v1/sessions", json!({"workspace_id": workspace})).await;
+    let session = format!("/v1/sessions/{}", text(&session["id"]));
+    scene.world.post(&format!("{session}/tasks"), says("hello")).await;
+    let mut streams = [scene.open(ada(), &only(&session)).await];
+    let before = told(&mut streams[0]);
+    settle(&scene, &mut streams);
+    scene.world.delete(&format!("/v1/workspaces/{workspace}")).await;
+    let [stream] = &mut streams;
+    let last = told(stream);
+    let all = scene.world.get("/v1/events?limit=200").await;
+    let is_told = |event: &&Value| last.iter().any(|id| event["id"] == **id);
+    let kinds: Vec<_> = all["data"].as_array().unwrap().iter().filter(is_told).map(|one| text(&one["event"])).collect();
+    assert!(!before.is_empty() && kinds[0] == "vendor.dormouse.session_deleted", "{kinds:?}");
+    assert!(kinds.contains(&"task.canceled"), "what it had begun ends behind that: {kinds:?}");
+    scene.world.clock.advance(StreamLimits::default().linger);
+    let ended = loop {
+        match stream.next().now_or_never() {
+            Some(Some(StreamItem::Heartbeat)) => {}
+            ended => break ended,
+        }
+    };
+    assert_eq!(ended, Some(None));
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::tail::{TailEnd, TailPlace, Tails};
+use crate::deletion::DELETED;
 use crate::events::passes;
 use crate::transcript::readable;
 use crate::{Call, CallAnswer, Operations, feed};
@@ -154,10 +155,16 @@ impl EventSource {
         }
     }
 
-    /// True if `event` is the last thing that happens to what the stream is about.
+    /// True if `event` is the last thing that happens to what the stream is about, but for the ends of the tasks of a session
+    /// that is deleted.
     pub(super) fn ends_with(&self, event: &Event) -> bool {
-        let over = matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled);
-        matches!(self, Self::Session { task_id: Some(_), .. }) && over
+        match self {
+            Self::Session { task_id: Some(_), .. } => {
+                matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled)
+            }
+            Self::Session { task_id: None, .. } => event.event.as_str() == DELETED,
+            Self::All(_) => false,
+        }
     }
 
     /// True if nothing can happen any more to what the stream is about, beside what was yielded already.
