@@ -56,7 +56,7 @@ impl Reads {
         let query = RangeQuery::read(&call.query)?;
         let from = first.saturating_sub(1);
         let mut position = match &query.after {
-            Some(after) => self.behind(stream, after).await?.max(from),
+            Some(after) => self.behind(stream, after).await?.ok_or_else(|| query.expired())?.max(from),
             None => from,
         };
         let mut events = Vec::new();
@@ -88,16 +88,12 @@ impl Reads {
         found(&page_of(events, query.limit, more.then_some(upto))?)
     }
 
-    /// The position of `after` in `stream`.
-    ///
-    /// # Errors
-    /// `cursor_expired` when it is none of its events.
-    async fn behind(&self, stream: &str, after: &EventId) -> Result<u64, ProtocolError> {
-        let expired = || ProtocolError::cursor_expired("after_event_id");
-        let (of, position) =
-            after.place().filter(|(of, position)| *of == stream && *position > 0).ok_or_else(expired)?;
+    /// The position of `after` in `stream`; `None` where it is none of its events.
+    async fn behind(&self, stream: &str, after: &EventId) -> Result<Option<u64>, ProtocolError> {
+        let place = after.place().filter(|(of, position)| *of == stream && *position > 0);
+        let Some((of, position)) = place else { return Ok(None) };
         let exists = !self.records().entries(of, position - 1, 1).await.map_err(store)?.is_empty();
-        if exists { Ok(position) } else { Err(expired()) }
+        Ok(exists.then_some(position))
     }
 
     /// All events that the caller may see; those of one session or task are read from their own stream. A caller that
@@ -122,7 +118,7 @@ impl Reads {
         let records = self.records();
         let clock = &self.clock;
         let asked_at = clock.now();
-        let mut reader = self.reader_behind(call, query.after.as_ref()).await?;
+        let mut reader = self.reader_behind(call, &query).await?;
         let mut after = query.after.clone();
         let mut events: Vec<Event> = Vec::new();
         let (mut looked_at, mut bytes) = (0, 0);
@@ -161,12 +157,13 @@ impl Reads {
         found(&page_of(events, query.limit, upto)?)
     }
 
-    /// A reader of the feed of the caller behind `after`.
+    /// A reader of the feed of the caller behind the event of `query`.
     ///
     /// # Errors
     /// `cursor_expired` when that is none of its events, and no cursor that it was given.
-    async fn reader_behind(&self, call: &Call, after: Option<&EventId>) -> Result<FeedReader, ProtocolError> {
-        let expired = || ProtocolError::cursor_expired("after_event_id");
+    async fn reader_behind(&self, call: &Call, query: &RangeQuery) -> Result<FeedReader, ProtocolError> {
+        let after = query.after.as_ref();
+        let expired = || query.expired();
         let sealed = after.and_then(EventId::place).and_then(|(stream, _)| stream.strip_prefix(PLACE));
         if let Some(sealed) = sealed {
             let opened = self.cursors.open(&scope_of(&call.actor), sealed, call.now).map_err(|_| expired())?;

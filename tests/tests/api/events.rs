@@ -109,9 +109,12 @@ async fn a_cursor_that_leads_nowhere_has_expired() {
     drop(other);
     for target in ["/v1/events".to_owned(), format!("{session}/events")] {
         for after in [foreign, "event_x", next.as_str()] {
-            let target = format!("{target}?after_event_id={after}");
-            let refusal = world.refusal(ada(), "GET", &target, Value::Null).await;
-            assert_eq!((refusal.status(), refusal.code().as_str()), (410, "cursor_expired"), "{target}");
+            for name in ["after_event_id", "cursor"] {
+                let target = format!("{target}?{name}={after}");
+                let refusal = world.refusal(ada(), "GET", &target, Value::Null).await;
+                assert_eq!((refusal.status(), refusal.code().as_str()), (410, "cursor_expired"), "{target}");
+                assert_eq!(refusal.param(), Some(name), "{target}");
+            }
         }
     }
 }

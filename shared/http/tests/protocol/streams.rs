@@ -65,8 +65,10 @@ async fn the_query_resumes_as_the_header_does() {
     for _ in 0..3 {
         world.append(TASK, EventKind::AgentMessage);
     }
-    let target = format!("{SESSION_STREAM}?after_event_id={}", EventId::at(SESSION, 2));
-    assert_eq!(positions(to_end(world.get(&target).await).await.as_bytes()), [3]);
+    for name in ["after_event_id", "cursor"] {
+        let target = format!("{SESSION_STREAM}?{name}={}", EventId::at(SESSION, 2));
+        assert_eq!(positions(to_end(world.get(&target).await).await.as_bytes()), [3], "{name}");
+    }
     assert_eq!(positions(to_end(resumed(&world, SESSION_STREAM, 1).await).await.as_bytes()), [2, 3]);
 }
 

@@ -155,7 +155,7 @@ impl Operations for Desk {
                 Ok(CallAnswer::Json(200, json!({"id": task, "session_id": SESSION, "status": status})))
             }
             Operation::ListTaskEvents | Operation::StreamEvents => {
-                let RangeQuery { limit, after } = RangeQuery::read(&call.query)?;
+                let RangeQuery { limit, after, .. } = RangeQuery::read(&call.query)?;
                 let after = after.and_then(|id| id.place().map(|(_, position)| position)).unwrap_or_default();
                 let all = (0..).map_while(|place| self.shelf.event(place, SESSION)).skip(after as usize);
                 let fits = |event: &Event| task.is_empty() || event.task_id.as_ref() == Some(&TaskId::from(task));

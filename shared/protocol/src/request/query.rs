@@ -97,6 +97,8 @@ pub struct RangeQuery {
     pub limit: usize,
     /// The event before the first.
     pub after: Option<EventId>,
+    /// The parameter that names it.
+    pub named: &'static str,
 }
 
 impl RangeQuery {
@@ -106,28 +108,38 @@ impl RangeQuery {
     /// # Errors
     /// `invalid_request` if `limit` is no number from 1 to 200; `cursor_expired` if no event ever had this id.
     pub fn read(query: &Query) -> Result<Self, ProtocolError> {
-        let after = query.get("after_event_id").or_else(|| query.get("cursor"));
-        Ok(Self { limit: query.limit()?, after: after.map(event).transpose()? })
+        let (named, after) = beginning(query);
+        Ok(Self { limit: query.limit()?, after: after.map(|id| event(named, id)).transpose()?, named })
+    }
+
+    /// The refusal of an event that the range has not.
+    pub fn expired(&self) -> ProtocolError {
+        ProtocolError::cursor_expired(self.named)
+    }
+}
+
+/// The parameter that names the event behind which something goes on, and its value.
+fn beginning(query: &Query) -> (&'static str, Option<&str>) {
+    match (query.get("after_event_id"), query.get("cursor")) {
+        (None, Some(cursor)) => ("cursor", Some(cursor)),
+        (after, _) => ("after_event_id", after),
     }
 }
 
 /// The event behind which a stream goes on: the header `Last-Event-ID`, which a client sends that lost its stream,
-/// comes before `after_event_id`, which is in the address of the stream from the beginning.
+/// comes before `after_event_id` (or `cursor`, as in [`RangeQuery`]), which is in the address of the stream from the beginning.
 ///
 /// # Errors
 /// `cursor_expired` if no event ever had this id.
 pub fn resume_after(last_event_id: Option<&str>, query: &Query) -> Result<Option<EventId>, ProtocolError> {
     let header = last_event_id.map(str::trim).filter(|id| !id.is_empty());
-    header.or_else(|| query.get("after_event_id")).map(event).transpose()
+    let (named, address) = beginning(query);
+    header.or(address).map(|id| event(named, id)).transpose()
 }
 
-fn event(id: &str) -> Result<EventId, ProtocolError> {
+fn event(named: &str, id: &str) -> Result<EventId, ProtocolError> {
     let id = EventId::new(id);
-    if id.is_well_formed() && id.place().is_some() {
-        Ok(id)
-    } else {
-        Err(ProtocolError::cursor_expired("after_event_id"))
-    }
+    if id.is_well_formed() && id.place().is_some() { Ok(id) } else { Err(ProtocolError::cursor_expired(named)) }
 }
 
 /// Filters of lists and streams.
@@ -236,9 +248,11 @@ mod tests {
     fn a_range_goes_on_behind_the_event_that_either_name_gives() {
         let one = EventId::at("s", 1);
         for name in ["after_event_id", "cursor"] {
-            assert_eq!(RangeQuery::read(&query(&format!("{name}={one}"))).expect("a range").after, Some(one.clone()));
+            let range = RangeQuery::read(&query(&format!("{name}={one}"))).expect("a range");
+            assert_eq!((range.after.as_ref(), range.expired().param()), (Some(&one), Some(name)));
+            let refusal = RangeQuery::read(&query(&format!("{name}=evt-0"))).expect_err("no event");
+            assert_eq!((refusal.status(), refusal.param()), (410, Some(name)));
         }
-        assert_eq!(RangeQuery::read(&query("cursor=evt-0")).expect_err("no event").status(), 410);
     }
 
     #[test]
@@ -247,7 +261,8 @@ mod tests {
         let two = EventId::at("s", 2);
         let address = query(&format!("after_event_id={one}"));
         assert_eq!(resume_after(Some(two.as_str()), &address), Ok(Some(two)));
-        assert_eq!(resume_after(Some(""), &address), Ok(Some(one)));
+        assert_eq!(resume_after(Some(""), &address), Ok(Some(one.clone())));
+        assert_eq!(resume_after(None, &query(&format!("cursor={one}"))), Ok(Some(one)), "as a range does");
         assert_eq!(resume_after(None, &query("")), Ok(None));
         assert_eq!(resume_after(Some("evt-0"), &address).expect_err("no event").status(), 410);
     }
