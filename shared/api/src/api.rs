@@ -192,6 +192,7 @@ impl Api {
             Operation::GetTool => Box::pin(self.get_tool(call)),
             Operation::ListTaskReceipts => Box::pin(self.issued.list(call)),
             Operation::GetReceipt => Box::pin(self.issued.get(call)),
+            Operation::CreateSessionWebhook => Box::pin(async move { self.with_secret(self.write(call).await?) }),
             _ => Box::pin(self.write(call)),
         }
     }

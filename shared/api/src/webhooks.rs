@@ -24,7 +24,7 @@ use dormouse_protocol::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use delivery::{DELIVERY_PREFIX, GRAPH as WEBHOOK_GRAPH, WebhookKeys, WebhookParts, webhook_graph};
 pub use form::{a2a_state, a2a_status};
@@ -173,9 +173,29 @@ impl Api {
         subscription(request, now)
     }
 
+    /// `answer`, which made a webhook, with the key of its signatures. That is kept nowhere, with no answer to a request that
+    /// may come again either: it is made again.
+    ///
+    /// # Errors
+    /// None is sent here.
+    pub(crate) fn with_secret(&self, answer: CallAnswer) -> Result<CallAnswer, ProtocolError> {
+        let keys = self.webhook_keys()?;
+        let with_secret = |mut webhook: Value| {
+            if let Some(id) = webhook["id"].as_str().map(WebhookId::from) {
+                webhook["secret"] = keys.shown(&id).into();
+            }
+            webhook
+        };
+        Ok(match answer {
+            CallAnswer::Json(status, webhook) => CallAnswer::Json(status, with_secret(webhook)),
+            CallAnswer::Repeated(status, webhook) => CallAnswer::Repeated(status, with_secret(webhook)),
+            other @ (CallAnswer::Bytes { .. } | CallAnswer::Empty) => other,
+        })
+    }
+
     pub(crate) async fn create_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
         // Where none is sent, that is the answer, whatever else is wrong.
-        let keys = self.webhook_keys()?;
+        self.webhook_keys()?;
         let webhook = self.checked_webhook(call.body.clone().decode()?, call.now)?;
         check_may_read(call, webhook.format)?;
         let session = self.reads.named::<Session>(call, "session_id").await?;
@@ -196,8 +216,7 @@ impl Api {
         }
         change.thread_mut().webhooks.insert(id.clone(), webhook.clone());
         told(&mut change, "vendor.dormouse.webhook_created", &id);
-        let shown = Webhook { secret: Some(keys.shown(&id)), ..webhook.shown(&id, &session_id) };
-        Change::new(change.close()?.1, 201, &shown)
+        Change::new(change.close()?.1, 201, &webhook.shown(&id, &session_id))
     }
 
     /// The webhook that has to go so that `webhook` may stand among `all`, if one has to: the oldest one whose task has ended.

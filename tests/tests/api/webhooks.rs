@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_api::WEBHOOK_GRAPH;
+use dormouse_api::{CallAnswer, WEBHOOK_GRAPH};
 use dormouse_harness::{FreshTurn, Transmission, TurnOutcome};
 use dormouse_ports::{
     Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map, Sleepers,
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::receipts::metered;
 use crate::shared_streams::Counting;
-use crate::world::{World, actor, ada, text};
+use crate::world::{World, actor, ada, body, text};
 
 /// Takes what is sent, and answers with the next status, or 204.
 #[derive(Default)]
@@ -126,6 +126,21 @@ async fn what_a_task_asks_and_how_it_ends_is_sent_once_and_signed() {
         assert!(!matches!(again.outcome, TurnOutcome::Suspended { .. }), "{:?}", again.outcome);
     }
     assert_eq!(world.posts.taken().len(), 2, "a call that comes twice sends nothing");
+}
+
+/// A client that sends again may never have seen it.
+#[tokio::test]
+async fn the_key_of_a_webhook_is_told_again_and_kept_nowhere() {
+    let world = World::new();
+    let target = format!("{}/webhooks", world.session().await);
+    let hook = json!({"url": "https://example.com/hook"});
+    let made = body(world.keyed(&target, &hook, "k").await.unwrap());
+    let again = world.keyed(&target, &hook, "k").await.unwrap();
+    assert!(matches!(again, CallAnswer::Repeated(201, _)), "{again:?}");
+    assert!(text(&made["secret"]).starts_with("whsec_"));
+    assert_eq!(body(again), made);
+    assert!(!world.written().contains("whsec_"));
+    assert_eq!(world.get(&target).await["data"].as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]
