@@ -85,11 +85,23 @@ for rule in $rules; do
     aws events remove-targets --event-bus-name "$stack" --rule "$rule" --ids signal >/dev/null
     aws events delete-rule --event-bus-name "$stack" --name "$rule"
 done
+used=("$(told output TableName)" "$(told output WorkspaceBucket)")
 if [ -n "$state" ]; then
     say "removing the stack $stack"
     aws cloudformation delete-stack --stack-name "$stack"
-    aws cloudformation wait stack-delete-complete --stack-name "$stack" ||
-        fail "the stack could not be removed: aws cloudformation describe-stack-events --stack-name $stack tells why"
+    # AWS' waiter gives up after an hour, and CloudFormation does not.
+    until aws cloudformation wait stack-delete-complete --stack-name "$stack"; do
+        look
+        case "$state" in
+            '') break ;;
+            DELETE_IN_PROGRESS) say "CloudFormation still removes $stack: it is waited for" ;;
+            *)
+                fail "the stack $stack is $state and not removed: aws cloudformation describe-stack-events --stack-name $stack tells what" \
+                    "keeps it. When that is mended or removed by hand, the same call goes on"
+                ;;
+        esac
+        sleep "${LOOK_EVERY:-10}"
+    done
 fi
 # The stack keeps its table, so that no mistake in a template can lose what sleeps.
 for table in ${found_tables[@]+"${found_tables[@]}"}; do
@@ -126,7 +138,7 @@ if [[ $bucket = dormouse-artifacts-* ]] && has_bucket "$bucket"; then
     aws s3api delete-bucket --bucket "$bucket" --expected-bucket-owner "$account" >/dev/null 2>&1 ||
         say "the bucket $bucket stays: other stages use it"
 fi
-for other in "$(told output TableName)" "$(told output WorkspaceBucket)"; do
+for other in "${used[@]}"; do
     [ -z "$other" ] || [[ " ${found_tables[*]-} ${found_buckets[*]-} " = *" $other "* ]] ||
         say "$other stays: it was there before the stack used it"
 done

@@ -99,13 +99,21 @@ if command in ("events remove-targets", "events delete-rule"):
         account["rules"].remove(option("--name"))
     end()
 if command == "cloudformation delete-stack":
-    account["stack"] = None
+    # What becomes of it while it is waited for; without a word of it, it is gone at once.
+    states = account.get("removed", [None])
+    account["stack"] = account["stack"] | {"StackStatus": states[0]} if states[0] else None
+    account["removed"] = states[1:] or [None]
     end()
 if command == "ssm get-parameters-by-path":
     below = [name for name in account["secrets"] if name.startswith(option("--path") + "/")]
     end({"Parameters": [{"Name": name} for name in below]})
 if command == "cloudformation wait":
-    end()
+    if account["stack"] and account["stack"]["StackStatus"] == "DELETE_IN_PROGRESS":
+        state, *account["removed"] = account["removed"]
+        account["stack"] = account["stack"] | {"StackStatus": state} if state else None
+        if state:
+            end(failure="Waiter StackDeleteComplete failed: Max attempts exceeded")
+    end(failure="Waiter StackDeleteComplete failed: Waiter encountered a terminal failure state" if account["stack"] else None)
 if service == "s3":
     place = next(one for one in sys.argv if one.startswith("s3://")).removeprefix("s3://")
     name, _, below = place.partition("/")

@@ -732,13 +732,26 @@ class Removal(Scripts):
 
     def test_a_removal_that_ends_early_goes_on_where_it_ended(self):
         of_buckets = (f"s3api delete-object {self.BUNDLES}", f"s3api delete-bucket {self.BUNDLES}", "s3 rm")
-        for fails in ("dynamodb update-table", "dynamodb delete-table", "cloudformation wait", f"ssm delete-parameters {CALLBACK}", *of_buckets):
+        for fails in ("dynamodb update-table", "dynamodb delete-table", "cloudformation delete-stack", f"ssm delete-parameters {CALLBACK}", *of_buckets):
             account = self.stage()
             account.now(fails=[fails])
             self.refused(self.destroyed(account), "make destroy STAGE=dev goes on")
             account.now(fails=[])
             self.goes(self.destroyed(account))
             self.nothing_is_left(account)
+
+    def test_a_removal_that_takes_longer_than_an_hour_is_waited_for(self):
+        account = self.stage(removed=["DELETE_IN_PROGRESS"] * 3 + [None])
+        self.assertIn("still removes", self.goes(self.destroyed(account)))
+        self.nothing_is_left(account)
+
+    def test_a_stack_that_something_keeps_is_named_with_its_state(self):
+        account = self.stage(removed=["DELETE_IN_PROGRESS", "DELETE_FAILED"])
+        self.refused(self.destroyed(account), "is DELETE_FAILED and not removed")
+        self.assertEqual(list(account.read()["tables"]), [self.TABLE], "what is behind it stays until it is gone")
+        account.now(removed=[None])
+        self.goes(self.destroyed(account))
+        self.nothing_is_left(account)
 
     def test_a_stack_whose_first_creation_failed_is_removed_with_what_it_left(self):
         account = self.stage()
