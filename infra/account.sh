@@ -20,6 +20,8 @@ export AWS_REGION=$region AWS_DEFAULT_REGION=$region AWS_PAGER='' AWS_CLI_FILE_E
 identity=$(aws sts get-caller-identity --query '[Account, Arn]' --output text) ||
     fail "the AWS command line has no working credentials; aws sts get-caller-identity says why"
 account=$(cut -f 1 <<<"$identity")
+[ "${ACCOUNT:-$account}" = "$account" ] || fail "these credentials are of account $account, and ACCOUNT=$ACCOUNT is meant: nothing was changed." \
+    "AWS_PROFILE= names the credentials of another one"
 
 # All are used by the scripts that source this. The partition is `aws` but in China and in the regions of governments.
 # shellcheck disable=SC2034

@@ -4,6 +4,8 @@
 # names and addresses.
 #
 #   STAGE          which copy: the stack is dormouse-STAGE
+#   ACCOUNT        the account that is meant: with credentials of another one nothing is done, here, by destroy.sh and by restore.sh.
+#                  Without it who sits at a terminal is asked before a stack is made that is not there; YES=1 answers
 #   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip; with tools.zip agents of published
 #                  workspaces have native tools and actions
 #   ARTIFACT_BUCKET  a bucket of this account and region for them and for the template; dormouse-artifacts-ACCOUNT-REGION, which
@@ -217,6 +219,12 @@ if [[ ${bundles:--} != - ]]; then
         "aws s3api put-bucket-lifecycle-configuration changes that"
 fi
 
+# With another profile than yesterday's a stage would be made once more, in another account.
+if [ "$exists" = no ] && [ -z "${ACCOUNT:-}" ] && [ "${YES:-}" != 1 ] && [ -t 0 ]; then
+    say "there is no stack $stack in account $account, region $region: this makes it there (ACCOUNT=$account says so)"
+    read -r -p "Type the stage to go on: " typed
+    [ "$typed" = "$STAGE" ] || fail "nothing was changed"
+fi
 bucket=$(bucket_of_artifacts)
 if ! has_bucket "$bucket" "ARTIFACT_BUCKET= names another one."; then
     say "making the bucket $bucket for built functions"

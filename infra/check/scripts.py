@@ -44,8 +44,9 @@ class Account:
         """Something else is so from now on."""
         self.write(self.read() | known)
 
-    def run(self, script, *arguments, where=None, **variables):
-        """Whether the script came to its end, and what it said; it is named as it is seen from the folder `where`."""
+    def run(self, script, *arguments, where=None, typed=None, **variables):
+        """Whether the script came to its end, and what it said; it is named as it is seen from the folder `where`. With `typed`
+        somebody sits at a terminal."""
         given = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "AWS_REGION": "eu-central-1", "STAGE": "dev"}
         given |= {"FAKE_ACCOUNT": str(self.place), "ZIPS": str(self.folder), "LOOK_EVERY": "0", "TMPDIR": str(self.folder)}
         place = HERE.parent / script
@@ -53,7 +54,13 @@ class Account:
         how = {"cwd": where or self.folder, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         # In a group of processes of its own, as that of a terminal, which can be interrupted wherever these tests run.
         how |= {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        keyboard, terminal = os.openpty()
+        if typed is not None:
+            os.write(keyboard, f"{typed}\n".encode())
+            how["stdin"] = terminal
         done = subprocess.run(command, env=given | variables, **how)
+        os.close(keyboard)
+        os.close(terminal)
         return done.returncode == 0, done.stdout + done.stderr
 
     def deploy(self, **variables):
@@ -411,6 +418,18 @@ class Deployment(Scripts):
         self.goes(account.deploy(ROLLOUT="LambdaCanary10Percent5Minutes"))
         self.assertEqual(account.parameters["WakeupConcurrency"], "100")
         self.assertEqual(account.read()["stack"]["Tags"], {"dormouse-stage": "dev"})
+
+    def test_a_stage_is_deployed_into_the_account_that_is_meant(self):
+        account = self.account()
+        for script in ("deploy.sh", "destroy.sh", "restore.sh"):
+            self.refused(account.run(script, "start", ACCOUNT="999999999999", YES="1"), "these credentials are of account 123456789012")
+        said = self.refused(account.deploy(typed="prod"), "nothing was changed")
+        self.assertIn("there is no stack dormouse-dev in account 123456789012", said)
+        self.assertEqual((account.read()["stack"], account.read()["buckets"], account.secrets), (None, {}, {}))
+        self.assertNotIn("there is no stack", self.goes(account.deploy(typed="", ACCOUNT="123456789012")))
+        self.assertNotIn("there is no stack", self.goes(account.deploy(typed="")), "it is there already")
+        account = self.account()
+        self.goes(account.deploy(typed="dev"))
 
     def test_tags_stay_until_others_are_given(self):
         account = self.account()
