@@ -22,7 +22,8 @@ takes_updates() {
             ;;
         IMPORT_ROLLBACK_FAILED)
             fail "the stack $stack is $state: an import into it failed, and so did the way back. What was there before runs, so do not remove" \
-                "it: $why, and the support of AWS gets it out of that state"
+                "it: $why. Neither continue-update-rollback nor rollback-stack takes a stack in that state: the support of AWS gets it out," \
+                "or it is made anew around its table (infra/disaster.md of Dormouse)"
             ;;
         ROLLBACK_COMPLETE)
             fail "the stack $stack is $state: its creation failed, and nothing of it runs. $why. $removal; $all. Then it can be deployed"

@@ -397,7 +397,7 @@ class Deployment(Scripts):
             ("CREATE_FAILED", removal),
             ("ROLLBACK_FAILED", removal),
             ("DELETE_FAILED", removal),
-            ("IMPORT_ROLLBACK_FAILED", "What was there before runs"),
+            ("IMPORT_ROLLBACK_FAILED", "made anew around its table"),
             ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback"),
             ("UPDATE_FAILED", "rollback-stack"),
             ("UPDATE_IN_PROGRESS", "when that is over"),
