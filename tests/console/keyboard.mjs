@@ -75,6 +75,21 @@ export async function keyboard(shipped, clerk, ofClerk) {
     equal(await log.getAttribute("aria-live"), "polite", "what is said from then on");
   });
 
+  await check("who asks for more goes on where it begins", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/catalog");
+    await page.live();
+    const seen = await page.evaluate(async () => {
+      const [{ told, tree }, { paper }] = await Promise.all([import("/console/dom.js"), import("/console/markdown.js")]);
+      const shown = (node) => { document.querySelector("#content").replaceChildren(node); return node; };
+      const press = (node) => { const more = node.querySelector("button"); more.focus(); more.click(); return document.activeElement; };
+      const ofText = (node) => [press(node) === node.querySelector("button"), press(node) === node.querySelector(".told")];
+      const names = shown(tree(Object.fromEntries(Array.from({ length: 130 }, (_, at) => [`name ${at}`, at]))));
+      return [...ofText(shown(told("a".repeat(70000)))), ...ofText(shown(paper("word\n\n".repeat(20000)).node)), ...[60, 120].map((first) => press(shown(names)).textContent.startsWith(`name ${first}`))];
+    });
+    equal(seen, [true, true, true, true, true, true], "a text, an answer and names, in the midst and at their ends");
+  });
+
   await check("keys alone: arguments are changed and approved, a run is canceled, a session begins, says something and closes", async (tab) => {
     const id = await task(clerk, ofClerk, said("Send a letter by keys"));
     const before = clerk.letters.length;

@@ -116,6 +116,12 @@ export function lead(place, one) {
   if (!stood || stood.contains(place) || place.contains(stood)) one?.focus();
 }
 
+/** Gives the focus to `one`, to which no key leads: whoever asked for more goes on there. */
+export function goOn(one) {
+  one.tabIndex = -1;
+  one.focus({ preventScroll: true });
+}
+
 /** How to see more of a text of which `shown` characters are there. */
 export const howMuch = (shown, all) => (all < 10000 ? `Show more (${shown} of ${all} characters)` : `Show more (${(shown / 1000).toFixed(0)} of ${(all / 1000).toFixed(0)} thousand characters)`);
 
@@ -133,6 +139,7 @@ export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
     box.append(document.createTextNode(clean(next)));
     shown += next.length;
     label();
+    if (!more.isConnected) goOn(box);
   } });
   const label = () => {
     if (shown >= whole.length) more.remove(); else more.textContent = howMuch(shown, whole.length);
@@ -173,7 +180,7 @@ function rows(entries, depth) {
     }
     const rest = entries.length - from - FEW;
     if (rest <= 0) return;
-    const more = h("button", { class: "quiet small", type: "button", onclick: () => { row.remove(); add(from + FEW); } }, `${rest} more`);
+    const more = h("button", { class: "quiet small", type: "button", onclick: () => { row.remove(); add(from + FEW); goOn(list.children[from + FEW]); } }, `${rest} more`);
     const row = h("div", {}, h("dt", {}, "…"), h("dd", {}, more));
     list.append(row);
   };

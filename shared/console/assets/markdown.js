@@ -1,7 +1,7 @@
 // The part of Markdown that models write, as elements. All else, HTML above all, is the text that it is.
 // Whatever stands there, it takes a time that grows with its length.
 
-import { become, calmly, clean, command, h, howMuch } from "./dom.js";
+import { become, calmly, clean, command, goOn, h, howMuch } from "./dom.js";
 
 /** What is deeper is text. */
 const DEEP = 12;
@@ -157,7 +157,7 @@ function blocks(lines, depth = 0, starts = []) {
 /** What an agent says: a node, and `show` for all of it so far. `around` is called with how to draw that. */
 export function paper(text, { limit = 10000, around = (draw) => draw() } = {}) {
   const box = h("div", { class: "told said" }); const node = h("div", { class: "longtext" }, box);
-  const more = h("button", { class: "quiet small", type: "button", onclick: () => { limit += STEP; draw(); } });
+  const more = h("button", { class: "quiet small", type: "button", onclick: () => { limit += STEP; draw(); if (!more.isConnected) goOn(box); } });
   let at = 0; let firm = 0;
   const draw = () => {
     const open = text.slice(at, limit); const lines = open.split("\n"); const starts = [];
@@ -168,7 +168,7 @@ export function paper(text, { limit = 10000, around = (draw) => draw() } = {}) {
     const isLong = last === 0 && open.length > 2 * STEP && !FENCE.test(lines[starts[0]]);
     firm += isLong ? made.length : last;
     at += isLong ? open.length : lines.slice(0, starts[last] ?? 0).reduce((all, line) => all + line.length + 1, 0);
-    if (limit < text.length) { more.textContent = howMuch(limit, text.length); node.append(more); } else more.remove();
+    if (limit < text.length) { more.textContent = howMuch(limit, text.length); if (!more.isConnected) node.append(more); } else more.remove();
   };
   draw();
   const later = calmly(() => around(draw));
