@@ -7,8 +7,13 @@ use std::time::Duration;
 
 use dormouse_api::CallAnswer;
 use dormouse_harness::TurnOutcome;
+use dormouse_otel::Telemetry;
+use dormouse_ports::{CommitError, InvocationId, InvocationStatus, Invocations, StoreError};
 use dormouse_testkit::SubscriptionCall;
+use futures::FutureExt;
 use serde_json::{Value, json};
+use tracing::instrument::WithSubscriber;
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::world::{World, ada, ids, says, text};
 
@@ -31,6 +36,23 @@ async fn waiting(world: &World, session: &str, body: Value) -> String {
 fn approved(kind: &str) -> Value {
     let parts = [json!({"type": "text", "text": " "}), json!({"type": "json", "value": {"approved": true}})];
     json!({"kind": kind, "message": {"role": "user", "parts": parts}})
+}
+
+/// A full disk takes neither what a turn did nor that it is over.
+#[tokio::test]
+async fn the_log_tells_until_when_a_claim_counts_that_cannot_be_given_back() {
+    let (world, session) = World::with_session().await;
+    let task = world.post(&format!("{session}/tasks"), says("Hello")).await;
+    let telemetry = Telemetry::in_memory();
+    let subscriber = tracing_subscriber::registry().with(telemetry.log_bridge());
+    let full = || CommitError::Store(StoreError::Unavailable("the disk is full".to_owned()));
+    world.gate.hold(move |_| async move { Err(full()) }.boxed());
+    world.work().with_subscriber(subscriber).await;
+    let memory = world.memory.clone().unwrap();
+    let record = memory.load_invocation(&InvocationId::from(text(&task["id"]))).await.unwrap().unwrap();
+    let InvocationStatus::Resuming(claim) = record.status else { panic!("no worker has claimed it") };
+    let told = format!("{:?}", telemetry.logs());
+    assert!(told.contains("could not give its claim back") && told.contains(&claim.until.to_string()), "{told}");
 }
 
 #[tokio::test]

@@ -289,8 +289,9 @@ impl Claimed {
         if let Err(error) = &written {
             let invocation_id = &self.paused.invocation_id;
             tracing::warn!(
-                %error, %invocation_id,
-                "the worker could not give its claim back; it expires and the sweep takes it over"
+                %error, %invocation_id, until = %self.claim.until,
+                "the worker could not give its claim back; the invocation counts as under way until that expires, and the \
+                 sweep takes it over"
             );
         }
         written
