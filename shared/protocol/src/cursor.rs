@@ -65,9 +65,10 @@ impl Cursors {
     /// `invalid_request` if the cursor is not ours, was changed or belongs to another list; `cursor_expired` if it is
     /// not good any more.
     pub fn open(&self, scope: &str, cursor: &str, now: Timestamp) -> Result<Vec<String>, ProtocolError> {
-        let (expires, position) = self
-            .unseal(scope, cursor)
-            .ok_or_else(|| ProtocolError::invalid("cursor", "expected a cursor that this list gave out"))?;
+        let (expires, position) = self.unseal(scope, cursor).ok_or_else(|| {
+            let message = "expected a cursor that this list gave out with the same filters; without one it begins anew";
+            ProtocolError::invalid("cursor", message)
+        })?;
         if now.as_second() < expires { Ok(position) } else { Err(ProtocolError::cursor_expired("cursor")) }
     }
 
@@ -141,6 +142,7 @@ mod tests {
         let refused = |scope: &str, cursor: &str| {
             let refusal = cursors.open(scope, cursor, NOW).expect_err(cursor);
             assert_eq!((refusal.code(), refusal.param()), (ErrorCode::InvalidRequest, Some("cursor")), "{cursor}");
+            assert!(refusal.message().contains("without one it begins anew"), "{refusal}");
         };
         refused("bob listTasks", &cursor);
         refused("ada listTasks", &Cursors::new(b"another").seal("ada listTasks", &position(), LATER));
