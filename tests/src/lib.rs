@@ -6,6 +6,7 @@ mod answer;
 mod asking;
 mod contract;
 mod door;
+pub mod in_process;
 pub mod lambda;
 mod loopback;
 pub mod raw;

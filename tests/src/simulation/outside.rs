@@ -11,13 +11,14 @@ use dormouse_ports::{
 use futures::FutureExt;
 use jiff::Timestamp;
 
-use super::dynamodb::{Body, Engine};
+use super::dynamodb::Engine;
 use super::intent::Intent;
 
 use super::history::{Call, History};
 use super::planted::{self, LyingStore, PlantedBug};
 use super::services::Services;
 use super::{Options, Store};
+use crate::in_process::Body;
 
 /// What is stored, for who wants to see it at once.
 pub(crate) trait Truth: StateStore + Records {}

@@ -15,7 +15,7 @@ use futures::future;
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
-use super::dynamodb::{Body, DROPPED, Said, dropped, throttled};
+use super::dynamodb::{DROPPED, dropped};
 use super::fault_plan::Fault;
 use super::history::Violation;
 use super::intent::{Intent, Within};
@@ -24,6 +24,7 @@ use super::pending_call::{Call, PendingCall, Phase, REFUSED};
 use super::planted;
 use super::poison::Place;
 use super::world::{ProcessId, World};
+use crate::in_process::{Body, Said, throttled};
 
 /// How much earlier than a commit is made the work for it began.
 const EARLY: SignedDuration = SignedDuration::from_secs(10);

@@ -1,7 +1,8 @@
 use serde_json::Value;
 
 use super::PlantedBug;
-use crate::simulation::dynamodb::{Body, Engine};
+use crate::in_process::Body;
+use crate::simulation::dynamodb::Engine;
 
 /// What `database` does and says where `bug` was put in.
 pub(crate) fn serve(database: &Engine, bug: Option<PlantedBug>, operation: &str, body: &[u8]) -> (u16, Body) {
