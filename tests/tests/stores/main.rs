@@ -8,5 +8,6 @@ mod noted_ends;
 mod noted_steps;
 mod partitions;
 mod segments;
+mod steps_under_faults;
 mod store_agreement;
 mod store_faults;
