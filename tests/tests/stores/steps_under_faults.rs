@@ -89,7 +89,7 @@ fn run(seed: u64, planted: Option<Planted>) -> Result<Counts, String> {
 }
 
 fn run_in(world: &World) -> Result<Counts, String> {
-    let leases = world.chance(|chance| chance.bool());
+    let leases = world.chance(fastrand::Rng::bool);
     let [faults, lateness] = world.chance(|chance| [[2, 8, 20][chance.usize(..3)], [15, 2, 1][chance.usize(..3)]]);
     at_once(Desk::new(world, 0, false).accept());
     world.calm(false);
@@ -162,28 +162,30 @@ fn end(world: &World, leases: bool) -> Result<(), String> {
     }
     at_once(desk().say());
     world.look();
-    let fed = at_once(appends(world));
+    let fed = at_once(appends(world))?;
     world.report(world.tell(|ledger| ledger.is_fed(&fed)));
     world.violation().map_or(Ok(()), Err)
 }
 
 /// Where each append begins that the feed reports, and its number of entries.
-async fn appends(world: &World) -> Vec<(u64, u64)> {
+async fn appends(world: &World) -> Result<Vec<(u64, u64)>, String> {
     let store = world.store(0);
     let mut appends = Vec::new();
     let (feed, labels, until) = (FEED.to_owned(), None, Timestamp::MAX);
     let mut request = FeedRequest { feed, labels, after: None, until, limit: 100 };
     loop {
-        let page = store.feed(&request).await.expect("an answer");
+        let page = store.feed(&request).await.map_err(|error| error.to_string())?;
         for append in page.appends {
-            assert_eq!(append.row.stream, STREAM);
+            let (first, count) = (append.row.first, append.row.count);
             let positions = append.entries.iter().map(|entry| entry.position);
-            assert!(positions.eq(append.row.first..append.row.first + append.row.count), "{:?}", append.row);
-            appends.push((append.row.first, append.row.count));
+            if append.row.stream != STREAM || !positions.eq(first..first + count) {
+                return Err(format!("the feed reports {append:?}"));
+            }
+            appends.push((first, count));
         }
         request.after = page.upto.or(request.after);
         if !page.more {
-            return appends;
+            return Ok(appends);
         }
     }
 }
