@@ -1,6 +1,8 @@
 //! The database of DynamoDB in the same process, as the SDK's client asks it: without a socket, a thread or a clock. Where
 //! requests go is up to who takes them.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::config::{
     AsyncSleep, BehaviorVersion, HttpClient, IdentityCache, Region, RuntimeComponents, Sleep,
     StalledStreamProtectionConfig,

@@ -30,9 +30,9 @@ async fn who_takes_a_run_over_has_all_its_steps_and_the_worker_before_makes_no_m
     assert_eq!(reader.tip(SESSION).await.expect("an answer"), old.tip);
 
     old.say();
-    let step = old.store.commit(&old.progress()).await;
+    let step = old.store.step(&old.progress()).await;
     assert!(is_behind(&step), "{step:?}");
-    let whole = old.store.commit(&old.progress()).await;
+    let whole = old.store.step(&old.progress()).await;
     assert!(matches!(whole, Err(CommitError::InvocationConflict)), "{whole:?}");
     let end = old.store.commit(&old.complete()).await;
     assert!(is_refused(&end), "{end:?}");
@@ -41,7 +41,7 @@ async fn who_takes_a_run_over_has_all_its_steps_and_the_worker_before_makes_no_m
     new.whole_step(&bench).await;
     new.noted_step(&bench).await;
     old.catch_up().await;
-    let late = old.store.commit(&old.progress()).await;
+    let late = old.store.step(&old.progress()).await;
     assert!(is_refused(&late), "{late:?}");
     new.noted_step(&bench).await;
     new.check(&reader).await;
@@ -87,7 +87,7 @@ async fn another_writer_of_the_stream_goes_on_behind_a_take_over() {
         if catches_up {
             old.catch_up().await;
         }
-        let refused = old.store.commit(&old.progress()).await;
+        let refused = old.store.step(&old.progress()).await;
         assert!(is_refused(&refused), "{refused:?}");
     }
     let refused = new.step().await;
@@ -116,7 +116,7 @@ async fn a_run_is_taken_over_twice() {
     for mut behind in [old, second.clone()] {
         behind.say();
         for _ in 0..2 {
-            let refused = behind.store.commit(&behind.progress()).await;
+            let refused = behind.store.step(&behind.progress()).await;
             assert!(is_refused(&refused), "{refused:?}");
         }
     }
@@ -147,7 +147,7 @@ async fn a_claim_that_has_to_be_asked_for_again_ends_the_right_of_the_worker_bef
             assert_eq!(record.paused, old.told(1), "{told}");
             old.say();
             for _ in 0..2 {
-                let refused = old.store.commit(&old.progress()).await;
+                let refused = old.store.step(&old.progress()).await;
                 assert!(is_refused(&refused), "{refused:?}, {told}");
             }
             let mut new = Run::of_record(process, &request, *record).await;
@@ -188,7 +188,7 @@ async fn a_step_that_lands_while_its_run_is_taken_over_is_part_of_it_or_refused(
             check_stream(&reader, last).await;
             old.say();
             for _ in 0..2 {
-                let refused = old.store.commit(&old.progress()).await;
+                let refused = old.store.step(&old.progress()).await;
                 assert!(is_refused(&refused), "{refused:?}");
             }
             let mut new = Run::of_record(store, &request, *record).await;
@@ -257,7 +257,7 @@ async fn what_ends_a_run_without_its_session_saves_what_its_steps_have_said() {
                 assert_eq!(session(&reader).await, (2, expected), "{told}");
                 old.say();
                 for _ in 0..2 {
-                    let refused = old.store.commit(&old.progress()).await;
+                    let refused = old.store.step(&old.progress()).await;
                     assert!(is_refused(&refused), "{told}: {refused:?}");
                 }
                 check_stream(&reader, 5).await;
@@ -375,7 +375,7 @@ async fn a_run_that_its_worker_left_goes_on_with_all_its_steps() {
         check_stream(&reader, last).await;
         old.say();
         for _ in 0..2 {
-            let refused = old.store.commit(&old.progress()).await;
+            let refused = old.store.step(&old.progress()).await;
             assert!(is_refused(&refused), "{name}: {refused:?}");
         }
         new.whole_step(&bench).await;
@@ -511,7 +511,7 @@ async fn a_step_that_comes_after_its_session_was_erased_leaves_nothing() {
         let mut run = erased(&bench, is_canceled).await;
         run.say();
         for _ in 0..2 {
-            let late = run.store.commit(&run.progress()).await;
+            let late = run.store.step(&run.progress()).await;
             let left = reader.entries(SESSION, 0, 100).await.expect("an answer");
             assert!(late.is_err() && left.is_empty(), "canceled before: {is_canceled}, {late:?}, {left:?}");
         }

@@ -25,9 +25,10 @@ use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::Part;
 use dormouse_ports::{
-    Append, Commit, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner, PausedInvocation,
+    Append, Claim, Commit, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner, PausedInvocation,
     ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap, StoreError, StreamEnd,
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -109,7 +110,7 @@ struct StepPlace {
 /// The parts of a commit that may be noted.
 struct Noteable<'c> {
     paused: &'c PausedInvocation,
-    owner: &'c Owner,
+    claim: &'c Claim,
     append: &'c Append,
     save: &'c SharedMap,
     fields: &'c GrowingLists,
@@ -125,7 +126,7 @@ impl<'c> Noteable<'c> {
         let SessionWrite { save: Some((save, _)), release: false, .. } = commit.session.as_ref()? else { return None };
         let append = only_append(commit)?;
         let is_plain = claim.owner == *owner && paused.parent_states.is_empty();
-        is_plain.then_some(Self { paused, owner, append, save, fields: &commit.growing })
+        is_plain.then_some(Self { paused, claim, append, save, fields: &commit.growing })
     }
 
     /// Its place; `None` where its session keeps something else than its state, or a list of it is no shared one.
@@ -223,7 +224,9 @@ pub(super) struct RecentSteps(Mutex<VecDeque<RecentStep>>);
 #[derive(Clone, Debug)]
 struct RecentStep {
     id: InvocationId,
+    /// The claim under which it was written whole.
     owner: Owner,
+    until: Timestamp,
     stream: String,
     /// The position of the last entry that its worker has appended.
     position: u64,
@@ -251,7 +254,8 @@ impl RecentSteps {
     pub(super) fn noting(&self, commit: &Commit) -> Result<Option<NotedStep>, StoreError> {
         let Some(step) = Noteable::of(commit) else { return Ok(None) };
         let Some(known) = self.find(&step.paused.invocation_id) else { return Ok(None) };
-        let follows = known.owner == *step.owner
+        let follows = known.owner == step.claim.owner
+            && known.until == step.claim.until
             && known.stream == step.append.stream
             && known.position + 1 == step.append.first
             && known.noted < MOST_NOTED;
@@ -284,13 +288,13 @@ impl RecentSteps {
                 let (Some((save, _)), [append]) = (&session.save, commit.journal.appends.as_slice()) else {
                     return Ok(());
                 };
-                let step = Noteable { paused, owner: &claim.owner, append, save, fields: &commit.growing };
+                let step = Noteable { paused, claim, append, save, fields: &commit.growing };
                 // The first note says what is kept.
                 if let Some(place) = step.place()? {
                     let place = StepPlace { saves: Vec::new(), ..place };
-                    let (id, owner) = (paused.invocation_id.clone(), claim.owner.clone());
+                    let (id, owner, until) = (paused.invocation_id.clone(), claim.owner.clone(), claim.until);
                     let (stream, position) = (stream.to_owned(), last_of(append));
-                    self.put(RecentStep { id, owner, stream, position, noted: 0, place });
+                    self.put(RecentStep { id, owner, until, stream, position, noted: 0, place });
                 }
             }
             InvocationWrite::Suspend { .. }

@@ -16,7 +16,8 @@ use dormouse_ports::{
     Append, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, EndOfStream, GrowingLists, IdSource,
     InvocationRecord, InvocationStatus, InvocationWrite, Invocations, Journal, JournalConflict, Map, NodePosition,
     Owner, PausedInvocation, ProgressFrom, Records, SessionExpectation, SessionWrite, Sessions, SharedField,
-    SharedItems, SharedMap, SignalDescriptor, StoredList, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
+    SharedItems, SharedMap, SignalDescriptor, StepWritten, StoredList, StreamEnd, StreamEntry, StreamTip,
+    SuspendFrom,
 };
 use dormouse_system::RandomIds;
 use jiff::Timestamp;
@@ -336,18 +337,18 @@ impl Run {
 
     /// Writes `commit`.
     pub(crate) async fn commit(&mut self, commit: &Commit) -> Result<(), CommitError> {
-        self.store.commit(commit).await?;
-        self.written(commit).await;
+        let written = self.store.step(commit).await?;
+        self.written(commit, written).await;
         Ok(())
     }
 
-    /// Knows that `commit` was written.
-    async fn written(&mut self, commit: &Commit) {
+    /// Knows that `commit` was written so.
+    async fn written(&mut self, commit: &Commit, written: StepWritten) {
         if let Some(InvocationWrite::Progress { paused, .. }) = &commit.invocation {
             self.committed = (**paused).clone();
         }
         self.from = ProgressFrom::Claimed(self.owner.clone());
-        self.version += u64::from(commit.session.is_some());
+        self.version += u64::from(commit.session.is_some() && written == StepWritten::Whole);
         self.catch_up().await;
     }
 
@@ -366,9 +367,9 @@ impl Run {
     /// Writes `commit`, and tells what that takes.
     pub(crate) async fn costs(&mut self, bench: &Bench, commit: &Commit) -> Spent {
         bench.spent();
-        self.store.commit(commit).await.expect("it is written");
+        let written = self.store.step(commit).await.expect("it is written");
         let spent = bench.spent();
-        self.written(commit).await;
+        self.written(commit, written).await;
         spent
     }
 
@@ -465,12 +466,12 @@ pub(crate) async fn session(reader: &DynamoDbStateStore) -> (u64, Map) {
 }
 
 /// True if a step was refused because its worker has the run no more, whichever of its conditions says so.
-pub(crate) fn is_refused(outcome: &Result<(), CommitError>) -> bool {
+pub(crate) fn is_refused<T>(outcome: &Result<T, CommitError>) -> bool {
     is_behind(outcome) || matches!(outcome, Err(CommitError::InvocationConflict | CommitError::SessionConflict))
 }
 
 /// True if somebody else has appended to the stream meanwhile.
-pub(crate) fn is_behind(outcome: &Result<(), CommitError>) -> bool {
+pub(crate) fn is_behind<T>(outcome: &Result<T, CommitError>) -> bool {
     matches!(outcome, Err(CommitError::Journal(JournalConflict::Stream(stream))) if stream == SESSION)
 }
 
