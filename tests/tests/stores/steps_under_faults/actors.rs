@@ -1,6 +1,8 @@
 //! Who works on the task, and who else writes: each with a store of its own.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -9,11 +11,12 @@ use dormouse_ports::{
     Append, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
     EndOfStream, FailureRecord, Fed, GrowingLists, InvocationRecord, InvocationStatus, InvocationWrite, Invocations,
     Journal, JournalConflict, Lease, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, ProgressFrom, Records,
-    SessionExpectation, SessionWrite, Sessions, SignalDescriptor, StoredList, StreamEnd, SuspendFrom,
+    SessionExpectation, SessionWrite, Sessions, SharedField, SharedItems, SharedMap, SignalDescriptor, StoredList,
+    StreamEnd, SuspendFrom,
 };
 use dormouse_tests::map;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::facts::{done, entries_of, session_of, state_of, turns};
 use super::world::{FEED, STREAM, World, invocation, session};
@@ -32,11 +35,16 @@ pub(crate) struct Desk {
     leases: bool,
 }
 
+fn values(tokens: &[String]) -> Vec<Value> {
+    tokens.iter().map(|token| token.as_str().into()).collect()
+}
+
 /// The end of the stream as a writer knows it.
 #[derive(Clone, Copy)]
 struct End {
     position: u64,
     told_at: Option<Timestamp>,
+    unreported: u64,
 }
 
 /// The session as a writer knows it.
@@ -79,11 +87,14 @@ impl Desk {
         .await;
     }
 
-    fn commit(&self, entries: Vec<Map>, end: End) -> Commit {
+    /// A commit of `entries` behind `end`; with `later` a later one reports them to the feed.
+    fn commit(&self, entries: Vec<Map>, end: End, later: bool) -> Commit {
         let last = end.position + entries.len() as u64;
+        let known = map(json!({ "last": last }));
+        let behind = EndOfStream { known, behind: end.told_at, unreported: end.unreported, later };
         let append = Append {
             stream: STREAM.to_owned(),
-            end: StreamEnd::Append(EndOfStream { known: map(json!({ "last": last })), behind: end.told_at }),
+            end: StreamEnd::Append(behind),
             first: end.position + 1,
             entries,
             fed: Some(Fed::to(FEED)),
@@ -92,16 +103,19 @@ impl Desk {
         Commit { journal: Journal::new(Vec::new(), vec![append]), ..Commit::new(id, self.now()) }
     }
 
-    /// Where the stream is after a commit with so many entries behind `end`.
-    fn behind(&self, end: End, entries: usize) -> End {
+    /// Where the stream is behind `commit`, which was made behind `end`.
+    fn behind(&self, end: End, commit: &Commit) -> End {
+        let appends = &commit.journal.appends;
         let later = end.told_at.map(|at| at + SignedDuration::from_nanos(1));
         let told_at = Some(later.map_or(self.now(), |later| later.max(self.now())));
-        End { position: end.position + entries as u64, told_at }
+        let entries = appends.iter().map(|append| append.entries.len() as u64).sum::<u64>();
+        let unreported = appends.iter().map(Append::leaves_unreported).sum();
+        End { position: end.position + entries, told_at, unreported }
     }
 
     async fn end(&self) -> Option<End> {
         let tip = self.store.tip(STREAM).await.ok()?;
-        Some(End { position: tip.position, told_at: tip.at })
+        Some(End { position: tip.position, told_at: tip.at, unreported: tip.unreported })
     }
 
     async fn session(&self) -> Option<Kept> {
@@ -117,10 +131,10 @@ impl Desk {
         self.store.load_invocation(&invocation()).await.ok()?
     }
 
-    fn save(&self, kept: &Kept, state: Map, release: bool) -> SessionWrite {
+    fn save(&self, kept: &Kept, state: SharedMap, release: bool) -> SessionWrite {
         SessionWrite {
             session_id: session(),
-            save: Some((state.into(), "1".to_owned())),
+            save: Some((state, "1".to_owned())),
             expect: SessionExpectation::Version(kept.version),
             lease: kept.lease.clone(),
             release: release && kept.lease.is_some(),
@@ -131,7 +145,7 @@ impl Desk {
     async fn append(&self, kind: &str, write: impl Fn(&mut Commit)) {
         for _ in 0..ATTEMPTS {
             let Some(end) = self.end().await else { return };
-            let mut commit = self.commit(vec![map(json!({ "kind": kind, "by": self.name }))], end);
+            let mut commit = self.commit(vec![map(json!({ "kind": kind, "by": self.name }))], end, false);
             write(&mut commit);
             match self.store.commit(&commit).await {
                 Err(CommitError::Journal(JournalConflict::Stream(_))) => {}
@@ -149,7 +163,7 @@ impl Desk {
     pub(crate) async fn turn(self) {
         let Some(kept) = self.session().await else { return };
         let state = session_of(&kept.done, kept.turns + 1);
-        self.append("turn", |commit| commit.session = Some(self.save(&kept, state.clone(), true))).await;
+        self.append("turn", |commit| commit.session = Some(self.save(&kept, state.clone().into(), true))).await;
     }
 
     /// Cancels the task, wherever it is.
@@ -244,6 +258,8 @@ struct Run {
     desk: Desk,
     paused: PausedInvocation,
     tokens: Vec<String>,
+    /// The same as the list of the state, of which the next one is the continuation.
+    items: SharedItems,
     claim: Claim,
     kept: Kept,
     end: End,
@@ -255,12 +271,13 @@ struct Run {
 
 impl Run {
     async fn begin(desk: Desk) -> Option<Self> {
-        let InvocationRecord { status, paused, stored } = desk.claim().await?;
+        let InvocationRecord { status, paused, stored, .. } = desk.claim().await?;
         let InvocationStatus::Resuming(claim) = status else { return None };
         let (kept, end) = (desk.session().await?, desk.end().await?);
         let tokens = done(&paused.state.clone().into_map());
+        let items = SharedItems::default().grown(&values(&tokens));
         let stored = stored.into_iter().chain(kept.stored.iter().cloned()).collect();
-        Some(Self { desk, paused, tokens, claim, kept, end, stored, has_moved: false })
+        Some(Self { desk, paused, tokens, items, claim, kept, end, stored, has_moved: false })
     }
 
     fn owner(&self) -> Owner {
@@ -268,15 +285,15 @@ impl Run {
     }
 
     /// Sends what `make` makes of `entries`, until it is known to be written or not. `Err(true)` if it may be.
-    async fn send(&mut self, entries: &[Map], make: impl Fn(&Self, &mut Commit)) -> Result<(), bool> {
+    async fn send(&mut self, entries: &[Map], later: bool, make: impl Fn(&Self, &mut Commit)) -> Result<(), bool> {
         for _ in 0..ATTEMPTS {
-            let mut commit = self.desk.commit(entries.to_vec(), self.end);
+            let mut commit = self.desk.commit(entries.to_vec(), self.end, later);
             commit.growing = GrowingLists { fields: vec!["done".into()], stored: self.stored.clone() };
             make(self, &mut commit);
             let saves = commit.session.is_some();
             match self.desk.store.commit(&commit).await {
                 Ok(()) => {
-                    self.end = self.desk.behind(self.end, entries.len());
+                    self.end = self.desk.behind(self.end, &commit);
                     self.kept.version += u64::from(saves);
                     return Ok(());
                 }
@@ -300,8 +317,20 @@ impl Run {
         Err(false)
     }
 
+    /// The state behind `tokens`, of which the list is `items`, and what the session keeps of it.
+    fn states(&self, tokens: &[String], items: &SharedItems) -> [SharedMap; 2] {
+        let mut fields = BTreeMap::from_iter(state_of(tokens).into_iter().map(|(name, value)| {
+            let is_list = name == "done";
+            let field = if is_list { SharedField::Items(items.clone()) } else { SharedField::Value(Arc::new(value)) };
+            (Arc::<str>::from(name), field)
+        }));
+        fields.insert("turns".into(), SharedField::Value(Arc::new(self.kept.turns.into())));
+        let kept = fields.clone().into_iter().filter(|(name, _)| ["done", "turns"].contains(&&**name));
+        [SharedMap::of_fields(fields.clone()), SharedMap::of_fields(kept)]
+    }
+
     /// The pause behind `tokens`, as it is written with the session.
-    fn behind(&self, tokens: &[String]) -> PausedInvocation {
+    fn behind(&self, tokens: &[String], state: SharedMap) -> PausedInvocation {
         let mut paused = self.paused.clone();
         for number in paused.completed_positions.len()..tokens.len() {
             paused.completed_positions.push(NodePosition {
@@ -313,7 +342,7 @@ impl Run {
             });
         }
         PausedInvocation {
-            state: state_of(tokens).into(),
+            state,
             under_way: true,
             step: tokens.len() as u64,
             trace_context: tokens.last().cloned(),
@@ -326,14 +355,17 @@ impl Run {
         let size = if self.desk.below(12) == 0 { self.desk.below(12_000) } else { self.desk.below(60) };
         let token = format!("{}/{number}/{size}", self.desk.name);
         let tokens: Vec<String> = self.tokens.iter().cloned().chain([token.clone()]).collect();
+        let items = self.items.grown(&values(&tokens));
         let entries = entries_of(&self.desk.name, &token, 1 + self.desk.below(3));
+        let later = self.desk.below(8) > 0;
         let sent = self
-            .send(&entries, |run, commit| {
+            .send(&entries, later, |run, commit| {
                 let owner = run.owner();
                 let claim = Claim { until: run.desk.until(), ..run.claim.clone() };
-                commit.session = Some(run.desk.save(&run.kept, session_of(&tokens, run.kept.turns), false));
+                let [state, kept] = run.states(&tokens, &items);
+                commit.session = Some(run.desk.save(&run.kept, kept, false));
                 commit.invocation = Some(InvocationWrite::Progress {
-                    paused: Box::new(run.behind(&tokens)),
+                    paused: Box::new(run.behind(&tokens, state)),
                     from: ProgressFrom::Claimed(owner),
                     claim: Some(claim),
                 });
@@ -347,8 +379,10 @@ impl Run {
         match sent {
             Ok(()) => {
                 told(true);
-                self.paused = PausedInvocation { session_version: Some(self.kept.version), ..self.behind(&tokens) };
-                self.tokens = tokens;
+                let [state, _] = self.states(&tokens, &items);
+                let session_version = Some(self.kept.version);
+                self.paused = PausedInvocation { session_version, ..self.behind(&tokens, state) };
+                (self.tokens, self.items) = (tokens, items);
                 self.has_moved = true;
                 Some(())
             }
@@ -366,11 +400,11 @@ impl Run {
         let entry = |kind: &str| [map(json!({ "kind": kind }))];
         let failure = FailureRecord { category: Category::NodeException, message: "it broke".to_owned() };
         let tokens = self.tokens.clone();
-        let save = |run: &Self| Some(run.desk.save(&run.kept, session_of(&tokens, run.kept.turns), true));
+        let save = |run: &Self| Some(run.desk.save(&run.kept, session_of(&tokens, run.kept.turns).into(), true));
         // What comes of it, the table knows.
         let _ = match how {
             0 => {
-                self.send(&entry("completed"), |run, commit| {
+                self.send(&entry("completed"), false, |run, commit| {
                     let (paused, owner) = (Box::new(run.paused.clone()), run.owner());
                     commit.session = save(run);
                     commit.invocation = Some(InvocationWrite::Complete { paused, owner, state: state_of(&tokens) });
@@ -378,7 +412,7 @@ impl Run {
                 .await
             }
             1 | 2 => {
-                self.send(&entry("suspended"), |run, commit| {
+                self.send(&entry("suspended"), false, |run, commit| {
                     let generation = run.paused.generation + 1;
                     let paused = PausedInvocation {
                         generation,
@@ -399,14 +433,14 @@ impl Run {
                 .await
             }
             3 | 4 => {
-                self.send(&entry("aside"), |run, commit| {
+                self.send(&entry("aside"), false, |run, commit| {
                     let (paused, owner, failure) = (Box::new(run.paused.clone()), run.owner(), failure.clone());
                     commit.invocation = Some(InvocationWrite::PutAside { paused, owner, failure });
                 })
                 .await
             }
             5 => {
-                self.send(&entry("failed"), |run, commit| {
+                self.send(&entry("failed"), false, |run, commit| {
                     let (paused, owner) = (Box::new(run.paused.clone()), Some(run.owner()));
                     commit.invocation = Some(InvocationWrite::Fail { paused, owner, failure: failure.clone() });
                 })

@@ -357,8 +357,11 @@ pub(crate) fn session() -> SessionId {
 }
 
 fn run_of(paused: &PausedInvocation) -> RunReading {
+    let mut state = paused.state.clone().into_map();
+    // Of the turns of others a worker knows what its session told.
+    state.remove("turns");
     RunReading {
-        state: paused.state.clone().into_map(),
+        state,
         step: paused.step,
         places: paused.completed_positions.len(),
         trace: paused.trace_context.clone(),
@@ -373,7 +376,9 @@ fn about(body: &[u8]) -> String {
     let keys = changes.flat_map(|change| [&change["Item"], &change["Key"]]).filter(|key| key.is_object());
     let texts = keys.map(|key| {
         let text = |name: &str| key[name]["S"].as_str().unwrap_or_default();
-        let noted = if key.get("step").is_some() { " with a step" } else { "" };
+        let marks = [("step", " with a step"), ("fenced_by", " as a fence")];
+        let noted = marks.into_iter().filter(|(name, _)| key.get(*name).is_some()).map(|(_, mark)| mark);
+        let noted = noted.collect::<String>();
         format!("{} {}{noted}", text("pk"), text("sk"))
     });
     texts.collect::<Vec<_>>().join(", ")
@@ -398,7 +403,7 @@ fn bent(planted: Planted, operation: &str, body: &[u8]) -> Option<Bent> {
     let mut request: Value = serde_json::from_slice(body).ok()?;
     let kind = match planted {
         Planted::NoFences => {
-            let is_fence = operation == "PutItem" && request["Item"].get("fence").is_some();
+            let is_fence = operation == "PutItem" && request["Item"].get("fenced_by").is_some();
             return is_fence.then(|| Bent::Answer((200, b"{}".to_vec())));
         }
         Planted::OpenStreams => "STREAM#",
