@@ -11,8 +11,8 @@ use dormouse_ports::{
     Append, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
     EndOfStream, FailureRecord, Fed, GrowingLists, InvocationRecord, InvocationStatus, InvocationWrite, Invocations,
     Journal, JournalConflict, Lease, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, ProgressFrom, Records,
-    SessionExpectation, SessionWrite, Sessions, SharedField, SharedItems, SharedMap, SignalDescriptor, StoredList,
-    StreamEnd, SuspendFrom,
+    SessionExpectation, SessionWrite, Sessions, SharedField, SharedItems, SharedMap, SignalDescriptor, StepWritten,
+    StoredList, StreamEnd, SuspendFrom,
 };
 use dormouse_tests::map;
 use jiff::{SignedDuration, Timestamp};
@@ -290,11 +290,16 @@ impl Run {
             let mut commit = self.desk.commit(entries.to_vec(), self.end, later);
             commit.growing = GrowingLists { fields: vec!["done".into()], stored: self.stored.clone() };
             make(self, &mut commit);
-            let saves = commit.session.is_some();
-            match self.desk.store.commit(&commit).await {
-                Ok(()) => {
+            let is_step = matches!(commit.invocation, Some(InvocationWrite::Progress { .. }));
+            let written = match is_step {
+                true => self.desk.store.step(&commit).await,
+                false => self.desk.store.commit(&commit).await.map(|()| StepWritten::Whole),
+            };
+            match written {
+                Ok(written) => {
                     self.end = self.desk.behind(self.end, &commit);
-                    self.kept.version += u64::from(saves);
+                    // A step that is noted leaves the record of the session as it is.
+                    self.kept.version += u64::from(commit.session.is_some() && written == StepWritten::Whole);
                     return Ok(());
                 }
                 Err(CommitError::Journal(_)) => self.end = self.desk.end().await.ok_or(false)?,
