@@ -42,6 +42,8 @@ struct Actors<'w> {
     world: &'w World,
     futures: BTreeMap<u64, (bool, LocalBoxFuture<'static, ()>)>,
     leases: bool,
+    /// How often others come, in percent.
+    visits: u8,
 }
 
 impl Actors<'_> {
@@ -59,7 +61,7 @@ impl Actors<'_> {
             self.begin(true, |desk| desk.work(false).boxed_local());
         }
         let is_aside = self.world.tell(|ledger| ledger.is_aside());
-        if others < 2 && (other < 5 || (is_aside && other < 40)) {
+        if others < 2 && (other < self.visits || (is_aside && other < 40)) {
             match what {
                 _ if is_aside && what < 90 => self.begin(false, |desk| desk.retry().boxed_local()),
                 ..4 => self.begin(false, |desk| desk.cancel().boxed_local()),
@@ -91,9 +93,10 @@ fn run(seed: u64, planted: Option<Planted>) -> Result<Counts, String> {
 fn run_in(world: &World) -> Result<Counts, String> {
     let leases = world.chance(fastrand::Rng::bool);
     let [faults, lateness] = world.chance(|chance| [[2, 8, 20][chance.usize(..3)], [15, 2, 1][chance.usize(..3)]]);
+    let visits = if world.chance(fastrand::Rng::bool) { 5 } else { 1 };
     at_once(Desk::new(world, 0, false).accept());
     world.calm(false);
-    let mut actors = Actors { world, futures: BTreeMap::new(), leases };
+    let mut actors = Actors { world, futures: BTreeMap::new(), leases, visits };
     let mut afterwards = 0;
     let (mut granted, mut newly) = (0, 0);
     for _ in 0..ROUNDS {
