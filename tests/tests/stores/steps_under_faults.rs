@@ -22,10 +22,8 @@ use jiff::Timestamp;
 use actors::{CLAIM, Desk};
 use world::{Counts, FEED, Planted, STREAM, World, at_once};
 
-/// The number of seeds that every change has to stand.
+/// The number of seeds that every change has to stand; whoever has time sets `DORMOUSE_TEST_STEPS`.
 const SEEDS: u64 = 12;
-/// The number of seeds for who has time.
-const MANY_SEEDS: u64 = 3_000;
 /// The number of seeds that may go by until something is found that is wrong with the table.
 const UNTIL_FOUND: u64 = 400;
 /// Rounds of a run, in each of which one request goes on, mostly.
@@ -218,7 +216,9 @@ fn on_all_cores(
     results.into_inner().expect("a lock")
 }
 
-fn stands(seeds: u64) {
+#[test]
+fn steps_are_all_there_once_and_in_order_on_every_seed() {
+    let seeds = std::env::var("DORMOUSE_TEST_STEPS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS);
     let mut sum = Counts::default();
     for (seed, result) in on_all_cores(seeds, None, Result::is_err) {
         let counts = result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
@@ -228,20 +228,9 @@ fn stands(seeds: u64) {
         sum.late += counts.late;
         sum.faults += counts.faults;
     }
-    let most = [sum.steps, sum.granted, sum.late, sum.faults];
-    assert!(most.iter().all(|count| *count > 20), "hardly anything happened: {sum:?}");
-    assert!(sum.noted > 20, "hardly a step was noted: {sum:?}");
-}
-
-#[test]
-fn steps_are_all_there_once_and_in_order_on_every_seed() {
-    stands(SEEDS);
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn steps_are_all_there_on_many_seeds() {
-    stands(MANY_SEEDS);
+    println!("{sum:?}");
+    let happened = [sum.steps, sum.noted, sum.granted, sum.late, sum.faults];
+    assert!(happened.iter().all(|count| *count > 20), "hardly anything happened: {sum:?}");
 }
 
 #[test]
