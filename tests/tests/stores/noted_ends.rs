@@ -225,8 +225,7 @@ fn released(paused: PausedInvocation, owner: Owner) -> InvocationWrite {
 
 type End = (&'static str, fn(PausedInvocation, Owner) -> InvocationWrite);
 
-const ENDS: [End; 4] =
-    [("canceled", |paused, _| canceled(paused)), ("failed", failed), ("put aside", put_aside), ("released", released)];
+const ENDS: [End; 3] = [("canceled", |paused, _| canceled(paused)), ("failed", failed), ("put aside", put_aside)];
 
 #[tokio::test]
 async fn what_ends_a_run_without_its_session_saves_what_its_steps_have_said() {

@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
-use dormouse_ports::{Clock, Commit, CommitError, JournalConflict, SessionWrite, StepWritten, StoreError};
+use dormouse_ports::{
+    Clock, Commit, CommitError, InvocationWrite, JournalConflict, SessionWrite, StepWritten, StoreError,
+};
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
@@ -39,7 +41,7 @@ use super::recent::RecentLists;
 use super::requests::Table;
 use super::session;
 use super::signal::SignalItems;
-use super::steps::{NotedStep, RecentSteps, StepNotes};
+use super::steps::{NotedStep, RecentSteps, StepNotes, Unsaved};
 use super::write::{ItemWrite, WriteOutcome};
 
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
@@ -147,16 +149,23 @@ impl CommitWriter {
             Err(StoreError::Corrupt(_)) => None,
             unsaved => unsaved?,
         };
-        if let Some((write, lists)) = unsaved {
+        if let Some(Unsaved { paused, session, stored }) = unsaved {
             let session = match &commit.session {
-                Some(own) => SessionWrite { save: write.save, expect: write.expect, ..own.clone() },
-                None => write,
+                Some(own) => SessionWrite { save: session.save, expect: session.expect, ..own.clone() },
+                None => session,
             };
             let mut growing = commit.growing.clone();
-            growing.fields.extend(lists.fields);
-            growing.stored.extend(lists.stored);
+            growing.fields.extend(stored.iter().map(|list| list.field.as_str().into()));
+            growing.stored.extend(stored);
             let id = format!("{}-saving", commit.id);
-            let saving = Commit { id, session: Some(session), growing, ..commit.clone() };
+            let invocation = match &commit.invocation {
+                Some(InvocationWrite::PutAside { owner, failure, .. }) => {
+                    let (owner, failure) = (owner.clone(), failure.clone());
+                    Some(InvocationWrite::PutAside { paused: Box::new(paused), owner, failure })
+                }
+                write => write.clone(),
+            };
+            let saving = Commit { id, session: Some(session), invocation, growing, ..commit.clone() };
             match self.write_whole(&saving, Notes::Known).await {
                 Err(CommitError::SessionConflict) => {}
                 written => return written.map(|_| ()),

@@ -17,8 +17,8 @@ use super::item::{
 };
 use super::keys::{
     ANSWERED, ANSWERS, ATTEMPTS, BEGUN_FOR, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE,
-    CLAIM_UNTIL, CLAIMED_FROM, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK,
-    TTL, WAKE, aside_lane_of, claim_lane_of,
+    CLAIM_UNTIL, CLAIMED_FROM, FAILURE, FINAL_STATE, GENERATION, Key, LIST_REFS, NOTED_FROM, NOTED_IN, PAUSE,
+    PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK, TTL, WAKE, aside_lane_of, claim_lane_of,
 };
 use super::requests::Table;
 use super::segments;
@@ -590,17 +590,31 @@ fn one_back() -> AttributeValue {
     AttributeValue::N("-1".to_owned())
 }
 
-/// Ends an invocation that is claimed, and leaves the rest of it as it is.
+/// Ends an invocation that is claimed, and leaves the rest of it as it is, or `rewrites` its pause, so that no steps are noted
+/// of it.
 pub(super) fn put_aside_write(
     encoder: &mut Encoder<'_>,
-    (paused, owner): (&PausedInvocation, &Owner),
+    (paused, owner, rewrites): (&PausedInvocation, &Owner, bool),
     failure: &FailureRecord,
     commit_id: AttributeValue,
     now: Timestamp,
 ) -> Result<ItemWrite, StoreError> {
-    let change = "SET phase = :errored, failure = :failure, claim_lane = :lane, claim_until = :aside, commit_id = :commit \
-                  REMOVE claim_owner, held_until";
-    let update = ItemWrite::update(&Key::invocation(&paused.invocation_id), change)
+    let mut pause = Item::new();
+    let mut gone = vec![CLAIM_OWNER, CLAIM_UNTIL];
+    if rewrites {
+        encoder.pause(&mut pause, paused)?;
+        let apart = [PAUSE_STATE, LIST_REFS].into_iter().filter(|name| !pause.contains_key(*name));
+        gone.extend(apart.chain([NOTED_IN, NOTED_FROM]));
+    }
+    let set: String = pause.keys().map(|name| format!(", {name} = :{name}")).collect();
+    let change = format!(
+        "SET phase = :errored, failure = :failure, claim_lane = :lane, claim_until = :aside, commit_id = :commit{set} \
+         REMOVE {}",
+        gone.join(", ")
+    );
+    let update = ItemWrite::update(&Key::invocation(&paused.invocation_id), change);
+    let update = pause.into_iter().fold(update, |update, (name, value)| update.with(&format!(":{name}"), value));
+    let update = update
         .with(":errored", text_value(ERRORED))
         .with(":failure", encoder.body("the failure", failure)?)
         .with(":lane", text_value(aside_lane_of(&paused.invocation_id)))

@@ -22,6 +22,10 @@ const MOST_CHANGES: usize = 100;
 /// The most bytes that a transaction has.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
+/// Bytes of new items of lists that travel in the transaction of a durable step, at most: one that is written whole has those of
+/// many that were noted, and its run waits for it.
+const MOST_OF_STEP: usize = 16 * 1024;
+
 /// Subject of an item of a plan: decides the meaning of its refusal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PlanPart<'a> {
@@ -58,7 +62,7 @@ pub(super) struct Plan<'a> {
 pub(super) enum Notes {
     /// Nothing. What ends the invocation without saving its session is refused where there may be some.
     Unknown,
-    /// All of them.
+    /// All of them: a session that is saved has what they brought, and so has an invocation that is put aside with it.
     Known,
 }
 
@@ -84,10 +88,10 @@ impl<'a> Plan<'a> {
             plan.session(commit, write)?;
         }
         if let Some(write) = &commit.invocation {
-            plan.invocation(commit, write, config)?;
+            plan.invocation(commit, write, (config, notes))?;
         }
         plan.journal(commit)?;
-        plan.take_pieces_along(config.inline_limit);
+        plan.take_pieces_along(if is_step { MOST_OF_STEP } else { config.inline_limit });
         plan.check_size(commit)?;
         Ok(plan)
     }
@@ -163,7 +167,12 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn invocation(&mut self, commit: &Commit, write: &InvocationWrite, config: &StoreConfig) -> Result<(), StoreError> {
+    fn invocation(
+        &mut self,
+        commit: &Commit,
+        write: &InvocationWrite,
+        (config, notes): (&StoreConfig, Notes),
+    ) -> Result<(), StoreError> {
         let encoder = &mut self.encoder;
         let id = id_of(commit);
         let delivered_until = later(commit.now, config.delivered_kept);
@@ -253,7 +262,9 @@ impl<'a> Plan<'a> {
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::PutAside { paused, owner, failure } => {
-                let change = invocation::put_aside_write(encoder, (paused, owner), failure, id, commit.now)?;
+                let rewrites = notes == Notes::Known && commit.session.is_some();
+                let put_aside = (&**paused, owner, rewrites);
+                let change = invocation::put_aside_write(encoder, put_aside, failure, id, commit.now)?;
                 self.change_invocation(&paused.invocation_id, change);
                 if paused.has_paused() {
                     self.parts.push((PlanPart::Unconditional, pending::row_removal(paused)));
@@ -294,7 +305,8 @@ impl<'a> Plan<'a> {
         }
         for append in &commit.journal.appends {
             let sending = AppendWrites::of(&mut self.encoder, append, id_of(commit))?;
-            let sending = if steps::noted_behind(commit).is_some() { sending.before_notes() } else { sending };
+            let is_before = steps::noted_behind(commit).is_some_and(|(stream, _)| stream == append.stream);
+            let sending = if is_before { sending.before_notes() } else { sending };
             self.witness = Some(sending.witness());
             self.sendings.push(sending);
         }
@@ -364,6 +376,7 @@ fn ends_unsaved(commit: &Commit) -> bool {
             InvocationWrite::Suspend { from: SuspendFrom::Claimed { .. }, .. }
                 | InvocationWrite::Complete { .. }
                 | InvocationWrite::Fail { owner: Some(_), .. }
+                | InvocationWrite::PutAside { .. }
                 | InvocationWrite::Cancel { .. }
                 | InvocationWrite::Progress { claim: None, .. }
         )

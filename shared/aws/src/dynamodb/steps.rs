@@ -26,7 +26,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::Part;
 use dormouse_ports::{
     Append, Claim, Commit, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner, PausedInvocation,
-    ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap, StoreError, StreamEnd,
+    ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap, StoreError, StoredList,
+    StreamEnd,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -192,18 +193,22 @@ impl<'c> Noteable<'c> {
 
 /// The append of a commit that writes nothing else beside session and invocation, where it keeps the end of its stream.
 fn only_append(commit: &Commit) -> Option<&Append> {
-    let [append] = commit.journal.appends.as_slice() else { return None };
     let journal = &commit.journal;
     let is_alone = journal.documents.is_empty() && journal.counters.is_empty() && journal.accepts.is_empty();
-    (is_alone && journal.recorded.is_none() && matches!(append.end, StreamEnd::Append(_))).then_some(append)
+    keeping_end(commit).filter(|_| is_alone && journal.recorded.is_none() && journal.appends.len() == 1)
 }
 
 /// The stream and the position of the batch of `commit`, behind which the steps of its invocation may be noted.
 pub(super) fn noted_behind(commit: &Commit) -> Option<(&str, u64)> {
     let Some(InvocationWrite::Progress { claim: Some(_), .. }) = &commit.invocation else { return None };
     commit.session.as_ref()?.save.as_ref()?;
-    let [append] = commit.journal.appends.as_slice() else { return None };
-    matches!(append.end, StreamEnd::Append(_)).then_some((append.stream.as_str(), append.first))
+    keeping_end(commit).map(|append| (append.stream.as_str(), append.first))
+}
+
+/// The append of a commit that keeps the end of its stream, where it is the only one.
+fn keeping_end(commit: &Commit) -> Option<&Append> {
+    let mut keeping = commit.journal.appends.iter().filter(|append| matches!(append.end, StreamEnd::Append(_)));
+    keeping.next().filter(|_| keeping.next().is_none())
 }
 
 /// `paused` without its state, and without what a step leaves as it is beside it.
@@ -284,16 +289,14 @@ impl RecentSteps {
             InvocationWrite::AssertClaimed { invocation_id, owner, .. } => self.appended(commit, invocation_id, owner),
             InvocationWrite::Progress { paused, claim: Some(claim), .. } => {
                 self.forget(&paused.invocation_id);
-                let (Some((stream, _)), Some(session)) = (noted_behind(commit), &commit.session) else { return Ok(()) };
-                let (Some((save, _)), [append]) = (&session.save, commit.journal.appends.as_slice()) else {
-                    return Ok(());
-                };
+                let save = commit.session.as_ref().and_then(|session| session.save.as_ref());
+                let (Some((save, _)), Some(append)) = (save, keeping_end(commit)) else { return Ok(()) };
                 let step = Noteable { paused, claim, append, save, fields: &commit.growing };
                 // The first note says what is kept.
                 if let Some(place) = step.place()? {
                     let place = StepPlace { saves: Vec::new(), ..place };
                     let (id, owner, until) = (paused.invocation_id.clone(), claim.owner.clone(), claim.until);
-                    let (stream, position) = (stream.to_owned(), last_of(append));
+                    let (stream, position) = (append.stream.clone(), last_of(append));
                     self.put(RecentStep { id, owner, until, stream, position, noted: 0, place });
                 }
             }
@@ -445,24 +448,34 @@ impl StepNotes {
     }
 
     /// What the steps that were noted have brought to the session of the invocation of `item`, whose `record` is without them;
-    /// `None` where there is nothing. With the lists that are stored of it.
-    pub(super) async fn unsaved(
-        &self,
-        record: InvocationRecord,
-        item: &Item,
-    ) -> Result<Option<(SessionWrite, GrowingLists)>, StoreError> {
+    /// `None` where there is nothing.
+    pub(super) async fn unsaved(&self, record: InvocationRecord, item: &Item) -> Result<Option<Unsaved>, StoreError> {
         let NotedRun { record, saves, .. } = self.noted(record, item).await?;
         let InvocationRecord { paused, stored, .. } = record;
-        let (Some(saves), Some(session_id), Some(version)) = (saves, paused.session_id, paused.session_version) else {
+        let (Some(saves), Some(session_id), Some(version)) = (saves, &paused.session_id, paused.session_version) else {
             return Ok(None);
         };
-        let kept = paused.state.into_map().into_iter().filter(|(name, _)| saves.contains(name)).collect::<Map>();
-        let fields = stored.iter().map(|list| list.field.as_str().into()).collect();
-        let save = Some((kept.into(), paused.schema_version));
-        let expect = SessionExpectation::Version(version);
-        let write = SessionWrite { session_id, save, expect, lease: None, release: false };
-        Ok(Some((write, GrowingLists { fields, stored })))
+        let kept = paused.state.fields().filter(|(name, _)| saves.iter().any(|field| field == name));
+        let kept: Map = kept.map(|(name, part)| (name.to_owned(), part.to_value())).collect();
+        let session = SessionWrite {
+            session_id: session_id.clone(),
+            save: Some((kept.into(), paused.schema_version.clone())),
+            expect: SessionExpectation::Version(version),
+            lease: None,
+            release: false,
+        };
+        let paused = PausedInvocation { session_version: Some(version + 1), ..paused };
+        Ok(Some(Unsaved { paused, session, stored }))
     }
+}
+
+/// What steps that were noted have brought to a session.
+pub(super) struct Unsaved {
+    /// The invocation as it is behind them, once its session is saved.
+    pub(super) paused: PausedInvocation,
+    pub(super) session: SessionWrite,
+    /// The lists that the store has of both.
+    pub(super) stored: Vec<StoredList>,
 }
 
 /// The condition that a position of a stream is free, or was only fenced off.

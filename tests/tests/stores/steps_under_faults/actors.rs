@@ -363,10 +363,12 @@ impl Run {
         let items = self.items.grown(&values(&tokens));
         let entries = entries_of(&self.desk.name, &token, 1 + self.desk.below(3));
         let later = self.desk.below(8) > 0;
+        // The engine never moves the end of a claim; a step that does is written whole.
+        let until = if self.desk.below(16) == 0 { self.desk.until() } else { self.claim.until };
         let sent = self
             .send(&entries, later, |run, commit| {
                 let owner = run.owner();
-                let claim = Claim { until: run.desk.until(), ..run.claim.clone() };
+                let claim = Claim { until, ..run.claim.clone() };
                 let [state, kept] = run.states(&tokens, &items);
                 commit.session = Some(run.desk.save(&run.kept, kept, false));
                 commit.invocation = Some(InvocationWrite::Progress {
@@ -388,6 +390,7 @@ impl Run {
                 let session_version = Some(self.kept.version);
                 self.paused = PausedInvocation { session_version, ..self.behind(&tokens, state) };
                 (self.tokens, self.items) = (tokens, items);
+                self.claim.until = until;
                 self.has_moved = true;
                 Some(())
             }
