@@ -41,7 +41,7 @@ use super::recent::RecentLists;
 use super::requests::Table;
 use super::session;
 use super::signal::SignalItems;
-use super::steps::{NotedStep, RecentSteps, StepNotes, Unsaved};
+use super::steps::{FENCE_ATTEMPTS, NotedStep, RecentSteps, StepNotes, Unsaved, owner_of_stream};
 use super::write::{ItemWrite, WriteOutcome};
 
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
@@ -98,15 +98,21 @@ impl CommitWriter {
         Ok(self.steps.written(commit)?)
     }
 
-    /// Writes a durable step, which may be noted in the batch of its events.
+    /// Writes a durable step, which may be noted in the batch of its events, or in one of its own where it publishes none.
     pub(super) async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
-        if let (Some(step), [append]) = (self.steps.noting(commit)?, commit.journal.appends.as_slice()) {
-            commit.journal.check()?;
+        let own = self.steps.in_own_stream(commit);
+        let noted = own.as_ref().unwrap_or(commit);
+        if let (Some(step), [append]) = (self.steps.noting(noted)?, noted.journal.appends.as_slice()) {
+            noted.journal.check()?;
             let origin = BlobOrigin { owners: Vec::new(), now: commit.now };
             let mut encoder = Encoder::new(&self.bodies.config, origin);
             let append = AppendWrites::of(&mut encoder, append, text_value(&commit.id))?;
             if encoder.blobs.is_empty() {
-                return self.note(commit, step, &append).await.map(|()| StepWritten::Noted);
+                match self.note(noted, step, &append).await {
+                    // Nobody else appends there but who takes the run over, or ends it: the claim is looked at.
+                    Err(CommitError::Journal(_)) if own.is_some() => {}
+                    written => return written.map(|()| StepWritten::Noted),
+                }
             }
         }
         self.write(commit).await.map(|()| StepWritten::Whole)
@@ -140,39 +146,34 @@ impl CommitWriter {
     /// Writes `commit`, which ends an invocation, or its pause, of which steps may be noted, as its `item` says: what they have
     /// brought to its session is saved as well, unless another turn has saved since.
     async fn write_with_notes(&self, commit: &Commit, item: &Item) -> Result<(), CommitError> {
-        let unsaved = match self.invocations.whole_record(item).await {
-            Ok(record) => self.notes.unsaved(record, item).await,
-            Err(error) => Err(error),
-        };
-        let unsaved = match unsaved {
-            // What cannot be read can be ended all the same.
-            Err(StoreError::Corrupt(_)) => None,
-            unsaved => unsaved?,
-        };
-        if let Some(Unsaved { paused, session, stored }) = unsaved {
-            let session = match &commit.session {
-                Some(own) => SessionWrite { save: session.save, expect: session.expect, ..own.clone() },
-                None => session,
+        for attempt in 0..FENCE_ATTEMPTS {
+            let (unsaved, fence) = match self.invocations.whole_record(item).await {
+                Ok(record) => self.notes.unsaved(record, item).await,
+                Err(error) => Err(error),
+            }
+            .or_else(|error| match error {
+                // What cannot be read can be ended all the same.
+                StoreError::Corrupt(_) => Ok((None, None)),
+                error => Err(error),
+            })?;
+            let mut alone = Commit { id: format!("{}-alone-{attempt}", commit.id), ..commit.clone() };
+            alone.journal.appends.extend(fence);
+            let saving = unsaved.map(|unsaved| saving(&alone, format!("{}-saving-{attempt}", commit.id), unsaved));
+            let saved = match &saving {
+                Some(saving) => self.write_whole(saving, Notes::Known).await,
+                None => Err(CommitError::SessionConflict),
             };
-            let mut growing = commit.growing.clone();
-            growing.fields.extend(stored.iter().map(|list| list.field.as_str().into()));
-            growing.stored.extend(stored);
-            let id = format!("{}-saving", commit.id);
-            let invocation = match &commit.invocation {
-                Some(InvocationWrite::PutAside { owner, failure, .. }) => {
-                    let (owner, failure) = (owner.clone(), failure.clone());
-                    Some(InvocationWrite::PutAside { paused: Box::new(paused), owner, failure })
-                }
-                write => write.clone(),
+            let written = match saved {
+                Err(CommitError::SessionConflict) => self.write_whole(&alone, Notes::Known).await,
+                saved => saved,
             };
-            let saving = Commit { id, session: Some(session), invocation, growing, ..commit.clone() };
-            match self.write_whole(&saving, Notes::Known).await {
-                Err(CommitError::SessionConflict) => {}
+            match written {
+                // Its worker has noted a step meanwhile.
+                Err(CommitError::Journal(JournalConflict::Stream(stream))) if owner_of_stream(&stream).is_some() => {}
                 written => return written.map(|_| ()),
             }
         }
-        let alone = Commit { id: format!("{}-alone", commit.id), ..commit.clone() };
-        self.write_whole(&alone, Notes::Known).await.map(|_| ())
+        Err(CommitError::Store(StoreError::Unavailable("the run takes steps faster than it can be ended".to_owned())))
     }
 
     async fn write_whole(&self, commit: &Commit, notes: Notes) -> Result<WholeVerdict, CommitError> {
@@ -350,6 +351,26 @@ impl CommitWriter {
             }
         }
     }
+}
+
+/// `commit` under the name `id`, with what the steps that were noted have brought to the session.
+fn saving(commit: &Commit, id: String, unsaved: Unsaved) -> Commit {
+    let Unsaved { paused, session, stored } = unsaved;
+    let session = match &commit.session {
+        Some(own) => SessionWrite { save: session.save, expect: session.expect, ..own.clone() },
+        None => session,
+    };
+    let mut growing = commit.growing.clone();
+    growing.fields.extend(stored.iter().map(|list| list.field.as_str().into()));
+    growing.stored.extend(stored);
+    let invocation = match &commit.invocation {
+        Some(InvocationWrite::PutAside { owner, failure, .. }) => {
+            let (owner, failure) = (owner.clone(), failure.clone());
+            Some(InvocationWrite::PutAside { paused: Box::new(paused), owner, failure })
+        }
+        write => write.clone(),
+    };
+    Commit { id, session: Some(session), invocation, growing, ..commit.clone() }
 }
 
 fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<ItemsVerdict, RequestFault> {

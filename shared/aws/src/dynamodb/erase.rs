@@ -27,6 +27,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
+use super::steps::owner_of_stream;
 use super::write::ItemWrite;
 
 /// Time for which a worker may note a step behind the last one, at most, and more: no claim lasts as long.
@@ -367,6 +368,7 @@ impl Belongings {
         let (kind, id) = pk.split_once('#')?;
         match kind {
             "STREAM" if self.owners.contains(id) => Some("events"),
+            "STREAM" if owner_of_stream(id).is_some_and(|id| self.has_invocation(id)) => Some("invocations"),
             "SESSION" if self.has_session(id) => Some("session states"),
             "INVOCATION" if self.has_invocation(id) => Some("invocations"),
             _ => None,

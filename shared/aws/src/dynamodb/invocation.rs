@@ -159,7 +159,7 @@ impl InvocationItems {
 
     /// The record of `item`, which `request` has claimed: nothing can come to it any more of a worker before.
     async fn granted(&self, request: &ClaimRequest, item: &Item) -> Result<InvocationRecord, StoreError> {
-        self.notes.fenced(self.whole_record(item).await?, item, &request.owner).await
+        self.notes.fenced(self.whole_record(item).await?, item, (&request.owner, request.now)).await
     }
 
     async fn record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {

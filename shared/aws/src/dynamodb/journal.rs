@@ -37,8 +37,9 @@ use super::item::{
     Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time_value, ttl_value,
 };
 use super::keys::{
-    self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FENCED_BY, FIRST_POSITION, KIND, KNOWN,
-    Key, LABEL, LAST_POSITION, NOTED_FROM, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STEP, STREAM, TTL, UNREPORTED, VERSION,
+    self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FENCED_BY, FIRST_POSITION, KIND,
+    KNOWN, Key, LABEL, LAST_POSITION, NOTED_FROM, OWN_FIRST, RECORD_ID, REPORTS_FROM, SK, STEP, STREAM, TTL,
+    UNREPORTED, VERSION,
 };
 use super::requests::Table;
 use super::steps;
@@ -124,6 +125,9 @@ impl<'a> AppendWrites<'a> {
             (ENTRIES.to_owned(), encoder.entries(&key, &append.entries)?),
             (COMMIT_ID.to_owned(), commit_id),
         ]);
+        if let Some(at) = steps::forget_at(&append.stream, encoder.origin.now) {
+            item.insert(TTL.to_owned(), ttl_value(at));
+        }
         if let StreamEnd::Append(end) = &append.end {
             item.insert(LAST_POSITION.to_owned(), number_value(last_of(append)));
             item.insert(KNOWN.to_owned(), encoder.document(&key, &end.known)?);

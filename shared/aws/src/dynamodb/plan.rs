@@ -22,9 +22,9 @@ const MOST_CHANGES: usize = 100;
 /// The most bytes that a transaction has.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes of new items of lists that travel in the transaction of a durable step, at most: one that is written whole has those of
+/// So many times as many new items of lists travel in the transaction of a durable step: one that is written whole has those of
 /// many that were noted, and its run waits for it.
-const MOST_OF_STEP: usize = 16 * 1024;
+const MORE_OF_STEP: usize = 8;
 
 /// Subject of an item of a plan: decides the meaning of its refusal.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
             plan.invocation(commit, write, (config, notes))?;
         }
         plan.journal(commit)?;
-        plan.take_pieces_along(if is_step { MOST_OF_STEP } else { config.inline_limit });
+        plan.take_pieces_along(config.inline_limit * if is_step { MORE_OF_STEP } else { 1 });
         plan.check_size(commit)?;
         Ok(plan)
     }
@@ -305,7 +305,7 @@ impl<'a> Plan<'a> {
         }
         for append in &commit.journal.appends {
             let sending = AppendWrites::of(&mut self.encoder, append, id_of(commit))?;
-            let is_before = steps::noted_behind(commit).is_some_and(|(stream, _)| stream == append.stream);
+            let is_before = steps::noted_behind(commit).is_some_and(|(stream, _)| *stream == append.stream);
             let sending = if is_before { sending.before_notes() } else { sending };
             self.witness = Some(sending.witness());
             self.sendings.push(sending);

@@ -15,9 +15,12 @@
 //!   whole, replaces it.
 //! - An invocation of which steps may be noted says so in its item ([`NOTED_IN`], [`NOTED_FROM`]), and its pause is in a
 //!   form that a build which does not look for notes cannot read.
+//! - A run that publishes nothing has a stream of its own for its notes, to which nobody else appends: whatever ends it puts a
+//!   fence there. Those batches go by themselves.
 //! - Notes hold no part of the session's record. What ends such an invocation without saving its session finds
 //!   [`NOTED_IN`], reads the notes, and saves what they brought.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,20 +28,20 @@ use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::Part;
 use dormouse_ports::{
-    Append, Claim, Commit, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner, PausedInvocation,
-    ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap, StoreError, StoredList,
-    StreamEnd,
+    Append, Claim, Commit, EndOfStream, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner,
+    PausedInvocation, ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap,
+    StoreError, StoredList, StreamEnd,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::batch::KeyRange;
 use super::blobs::Bodies;
 use super::codec;
-use super::item::{Item, number, number_value, optional_text, text, text_value};
+use super::item::{Item, number, number_value, optional_text, text, text_value, ttl_value};
 use super::keys::{
-    self, FED_AT, FENCED_BY, FIRST_POSITION, KNOWN, Key, LAST_POSITION, NOTED_FROM, NOTED_IN, STEP, UNREPORTED,
+    self, FED_AT, FENCED_BY, FIRST_POSITION, KNOWN, Key, LAST_POSITION, NOTED_FROM, NOTED_IN, STEP, TTL, UNREPORTED,
 };
 use super::requests::Table;
 use super::write::{ItemWrite, WriteOutcome};
@@ -52,7 +55,15 @@ const MOST_BYTES: usize = 8 * 1024;
 /// Number of batches that are read at once.
 const BATCHES: usize = 100;
 /// Number of times that a fence is tried: each time, somebody else appended.
-const FENCE_ATTEMPTS: usize = 32;
+pub(super) const FENCE_ATTEMPTS: usize = 32;
+
+/// Begins the name of the stream in which the steps of one run are noted that publishes nothing. No session is called so.
+const OWN_STREAM: &str = "notes:";
+/// Number of positions of such a stream for each step of a run: more than are noted behind one that is written whole.
+const POSITIONS: u64 = 1 << 10;
+/// Time for which the batches of such a stream are kept. A run goes on within minutes of the death of its worker, and is written
+/// whole then.
+const NOTES_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// What a batch holds of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -198,11 +209,40 @@ fn only_append(commit: &Commit) -> Option<&Append> {
     keeping_end(commit).filter(|_| is_alone && journal.recorded.is_none() && journal.appends.len() == 1)
 }
 
-/// The stream and the position of the batch of `commit`, behind which the steps of its invocation may be noted.
-pub(super) fn noted_behind(commit: &Commit) -> Option<(&str, u64)> {
-    let Some(InvocationWrite::Progress { claim: Some(_), .. }) = &commit.invocation else { return None };
+/// The stream of the steps of `commit`, a durable step that is written whole, and the position behind which the next ones may
+/// be noted there.
+pub(super) fn noted_behind(commit: &Commit) -> Option<(Cow<'_, str>, u64)> {
+    let Some(InvocationWrite::Progress { paused, claim: Some(_), .. }) = &commit.invocation else { return None };
     commit.session.as_ref()?.save.as_ref()?;
-    keeping_end(commit).map(|append| (append.stream.as_str(), append.first))
+    match keeping_end(commit) {
+        Some(append) => Some((append.stream.as_str().into(), append.first)),
+        None if publishes(commit) => None,
+        None => Some((own_stream(&paused.invocation_id).into(), paused.step.checked_mul(POSITIONS)?)),
+    }
+}
+
+/// True if `commit` appends to a stream.
+fn publishes(commit: &Commit) -> bool {
+    !commit.journal.appends.is_empty()
+}
+
+fn own_stream(id: &InvocationId) -> String {
+    format!("{OWN_STREAM}{id}")
+}
+
+/// The invocation whose own stream is called so.
+pub(super) fn owner_of_stream(stream: &str) -> Option<&str> {
+    stream.strip_prefix(OWN_STREAM)
+}
+
+/// Instant at which a batch of `stream` goes by itself, if it does.
+pub(super) fn forget_at(stream: &str, now: Timestamp) -> Option<Timestamp> {
+    owner_of_stream(stream).map(|_| now.saturating_add(NOTES_KEPT).unwrap_or(Timestamp::MAX))
+}
+
+/// The append of nothing but a note to a stream of a run's own, or of a fence.
+fn own_append(stream: String, first: u64) -> Append {
+    Append { stream, end: StreamEnd::Append(EndOfStream::default()), first, entries: vec![Map::new()], fed: None }
 }
 
 /// The append of a commit that keeps the end of its stream, where it is the only one.
@@ -255,6 +295,16 @@ impl NotedStep {
 }
 
 impl RecentSteps {
+    /// `commit`, which publishes nothing, as an append to the stream of its run's own, where steps are noted there.
+    pub(super) fn in_own_stream(&self, commit: &Commit) -> Option<Commit> {
+        let Some(InvocationWrite::Progress { paused, claim: Some(_), .. }) = &commit.invocation else { return None };
+        let known = self.find(&paused.invocation_id).filter(|_| !publishes(commit))?;
+        owner_of_stream(&known.stream)?;
+        let mut own = commit.clone();
+        own.journal.appends.push(own_append(known.stream, known.position + 1));
+        Some(own)
+    }
+
     /// `commit` as a step to be noted; `None` where it has to be written whole.
     pub(super) fn noting(&self, commit: &Commit) -> Result<Option<NotedStep>, StoreError> {
         let Some(step) = Noteable::of(commit) else { return Ok(None) };
@@ -290,13 +340,15 @@ impl RecentSteps {
             InvocationWrite::Progress { paused, claim: Some(claim), .. } => {
                 self.forget(&paused.invocation_id);
                 let save = commit.session.as_ref().and_then(|session| session.save.as_ref());
-                let (Some((save, _)), Some(append)) = (save, keeping_end(commit)) else { return Ok(()) };
+                let (Some((save, _)), Some((stream, first))) = (save, noted_behind(commit)) else { return Ok(()) };
+                let own = own_append(stream.clone().into_owned(), first);
+                let append = keeping_end(commit).unwrap_or(&own);
                 let step = Noteable { paused, claim, append, save, fields: &commit.growing };
                 // The first note says what is kept.
                 if let Some(place) = step.place()? {
                     let place = StepPlace { saves: Vec::new(), ..place };
                     let (id, owner, until) = (paused.invocation_id.clone(), claim.owner.clone(), claim.until);
-                    let (stream, position) = (append.stream.clone(), last_of(append));
+                    let (stream, position) = (stream.into_owned(), last_of(append));
                     self.put(RecentStep { id, owner, until, stream, position, noted: 0, place });
                 }
             }
@@ -356,8 +408,8 @@ fn last_of(append: &Append) -> u64 {
 }
 
 /// The attributes of an invocation whose steps may be noted in `stream`, behind the batch at `position`.
-pub(super) fn noted_in((stream, position): (&str, u64)) -> [(String, AttributeValue); 2] {
-    [(NOTED_IN.to_owned(), text_value(stream)), (NOTED_FROM.to_owned(), number_value(position))]
+pub(super) fn noted_in((stream, position): (Cow<'_, str>, u64)) -> [(String, AttributeValue); 2] {
+    [(NOTED_IN.to_owned(), text_value(&*stream)), (NOTED_FROM.to_owned(), number_value(position))]
 }
 
 /// The attribute of a batch with `note`.
@@ -375,6 +427,18 @@ pub(super) struct NotedRun {
     saves: Option<Saves>,
     /// The last batch of the stream.
     newest: Option<Item>,
+}
+
+/// The place behind the last batch of a stream, `newest`, in which steps are noted of the invocation of `item`; `None` where the
+/// stream is gone.
+fn behind(item: &Item, newest: Option<&Item>) -> Result<Option<(String, u64)>, StoreError> {
+    let Some(stream) = optional_text(item, NOTED_IN) else { return Ok(None) };
+    let last = match newest {
+        Some(newest) => number(newest, LAST_POSITION)?,
+        None if owner_of_stream(stream).is_some() => number(item, NOTED_FROM)?,
+        None => return Ok(None),
+    };
+    Ok(Some((stream.to_owned(), last + 1)))
 }
 
 /// Reads what was noted of invocations.
@@ -421,23 +485,24 @@ impl StepNotes {
         &self,
         record: InvocationRecord,
         item: &Item,
-        owner: &Owner,
+        (owner, now): (&Owner, Timestamp),
     ) -> Result<InvocationRecord, StoreError> {
         for _ in 0..FENCE_ATTEMPTS {
             let run = self.noted(record.clone(), item).await?;
             // Without a stream there is nothing behind which a step could be noted.
-            let (Some(stream), Some(newest)) = (optional_text(item, NOTED_IN), &run.newest) else {
-                return Ok(run.record);
-            };
-            let last = number(newest, LAST_POSITION)?;
+            let Some((stream, next)) = behind(item, run.newest.as_ref())? else { return Ok(run.record) };
             let mut fence = Item::from([
-                (FIRST_POSITION.to_owned(), number_value(last + 1)),
-                (LAST_POSITION.to_owned(), number_value(last)),
+                (FIRST_POSITION.to_owned(), number_value(next)),
+                (LAST_POSITION.to_owned(), number_value(next - 1)),
                 (FENCED_BY.to_owned(), text_value(owner.as_str())),
             ]);
-            let kept = [KNOWN, FED_AT, UNREPORTED].into_iter();
-            fence.extend(kept.filter_map(|name| Some((name.to_owned(), newest.get(name)?.clone()))));
-            let put = ItemWrite::put(&Key::batch(stream, last + 1), fence).when(NEXT_POSITION);
+            let kept = [KNOWN, FED_AT, UNREPORTED, TTL].into_iter();
+            let newest = run.newest.as_ref();
+            fence.extend(kept.filter_map(|name| Some((name.to_owned(), newest?.get(name)?.clone()))));
+            if let Some(at) = forget_at(&stream, now) {
+                fence.insert(TTL.to_owned(), ttl_value(at));
+            }
+            let put = ItemWrite::put(&Key::batch(&stream, next), fence).when(NEXT_POSITION);
             if let WriteOutcome::Done(_) = self.table.write_alone(&put).await? {
                 return Ok(run.record);
             }
@@ -448,12 +513,19 @@ impl StepNotes {
     }
 
     /// What the steps that were noted have brought to the session of the invocation of `item`, whose `record` is without them;
-    /// `None` where there is nothing.
-    pub(super) async fn unsaved(&self, record: InvocationRecord, item: &Item) -> Result<Option<Unsaved>, StoreError> {
-        let NotedRun { record, saves, .. } = self.noted(record, item).await?;
+    /// `None` where there is nothing. And the append by which no step is noted behind them, where its stream is the run's own.
+    pub(super) async fn unsaved(
+        &self,
+        record: InvocationRecord,
+        item: &Item,
+    ) -> Result<(Option<Unsaved>, Option<Append>), StoreError> {
+        let NotedRun { record, saves, newest } = self.noted(record, item).await?;
+        let place = behind(item, newest.as_ref())?;
+        let place = place.filter(|(stream, _)| owner_of_stream(stream).is_some());
+        let fence = place.map(|(stream, next)| own_append(stream, next));
         let InvocationRecord { paused, stored, .. } = record;
         let (Some(saves), Some(session_id), Some(version)) = (saves, &paused.session_id, paused.session_version) else {
-            return Ok(None);
+            return Ok((None, fence));
         };
         let kept = paused.state.fields().filter(|(name, _)| saves.iter().any(|field| field == name));
         let kept: Map = kept.map(|(name, part)| (name.to_owned(), part.to_value())).collect();
@@ -465,7 +537,7 @@ impl StepNotes {
             release: false,
         };
         let paused = PausedInvocation { session_version: Some(version + 1), ..paused };
-        Ok(Some(Unsaved { paused, session, stored }))
+        Ok((Some(Unsaved { paused, session, stored }), fence))
     }
 }
 
