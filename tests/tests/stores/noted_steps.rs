@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use dormouse_ports::{
     Append, Commit, CommitError, Commits, CounterChange, CounterWrite, DocumentKey, DocumentWrite, InvocationStatus,
-    Invocations, Map, PausedInvocation, Records, SharedField, SharedItems, StreamEnd,
+    InvocationWrite, Invocations, Map, PausedInvocation, Records, SharedField, SharedItems, StreamEnd,
 };
 use serde_json::{Value, json};
 
 use crate::faults::Fault;
 use crate::noted::{
     Bench, Run, SESSION, TASK, append_behind, at, check_stream, is_behind, is_noted, is_whole, saved_by_another,
-    session,
+    session, telling,
 };
 
 /// A text that no compression makes smaller than half.
@@ -121,6 +121,64 @@ async fn another_writer_of_the_stream_makes_the_next_step_whole() {
     run.noted_step(&bench).await;
     run.check(&reader).await;
     check_stream(&reader, 6).await;
+}
+
+#[tokio::test]
+async fn a_step_is_whole_behind_what_its_worker_appended_behind_another_writer() {
+    let bench = Bench::new().await;
+    let reader = bench.process();
+    let mut run = Run::with_steps(&bench, 3).await;
+    for is_behind_another in [true, false] {
+        if is_behind_another {
+            let mut other = Commit::new("other", at(0));
+            other.journal.appends.push(append_behind(&run.tip));
+            reader.commit(&other).await.expect("it is written");
+            run.catch_up().await;
+        }
+        run.store.commit(&telling(holding(&run), &run.tip)).await.expect("it is written");
+        run.catch_up().await;
+        if is_behind_another {
+            run.whole_step(&bench).await;
+        }
+        run.noted_step(&bench).await;
+        run.check(&reader).await;
+    }
+    check_stream(&reader, 9).await;
+}
+
+/// The condition that its worker has it.
+fn holding(run: &Run) -> InvocationWrite {
+    InvocationWrite::AssertClaimed { invocation_id: TASK.into(), generation: 0, owner: run.owner.clone() }
+}
+
+/// To read a run is several requests: before each of them in turn come steps, the first of which is whole.
+#[tokio::test]
+async fn who_reads_a_run_while_it_goes_on_is_told_of_one_of_its_steps() {
+    for place in 0..4 {
+        let bench = Bench::new().await;
+        let mut run = Run::with_steps(&bench, 3).await;
+        let mut committed = vec![run.committed.state.clone()];
+        let (reader, mut gate) = bench.gated();
+        let steps = async |number: usize| {
+            if number != place {
+                return;
+            }
+            for step in 0..3 {
+                run.say();
+                run.set("plan", &json!({ "step": step }));
+                let mut commit = run.progress();
+                if step == 0 {
+                    commit.journal.documents.push(document("beside"));
+                }
+                let spent = run.costs(&bench, &commit).await;
+                assert_eq!(is_noted(&spent), step > 0, "{spent:?}");
+                committed.push(run.committed.state.clone());
+            }
+        };
+        let read = gate.drive(reader.load_invocation(&TASK.into()), steps).await;
+        let state = read.expect("it can be read").expect("it is there").paused.state;
+        assert!(committed.contains(&state), "before request {place}: {state:?}");
+    }
 }
 
 #[tokio::test]

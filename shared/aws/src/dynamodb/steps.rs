@@ -13,6 +13,8 @@
 //! - A claim that is taken over is fenced: a batch without entries stands at the next position before the record is given to
 //!   the claimant, so that nothing of the worker before can come to be behind what was read. The next append, which is
 //!   whole, replaces it.
+//! - Between two notes of a run, and between its last whole step and the first of them, nobody else appends. So what is noted
+//!   behind another step that is whole does not change the one before: who reads a run while it goes on passes over that.
 //! - An invocation of which steps may be noted says so in its item ([`NOTED_IN`], [`NOTED_FROM`]), and its pause is in a
 //!   form that a build which does not look for notes cannot read.
 //! - A run that publishes nothing has a stream of its own for its notes, to which nobody else appends: whatever ends it puts a
@@ -372,17 +374,20 @@ impl RecentSteps {
     }
 
     /// What was saved in the midst of a step, under the claim `owner`: the worker appends behind that now. Its next step is
-    /// whole where that has saved the session.
+    /// whole where that has saved the session, or where another writer has appended before it.
     fn appended(&self, commit: &Commit, id: &InvocationId, owner: &Owner) {
         let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
         if saves {
             self.forget(id);
         }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(step) = known.iter_mut().find(|step| step.id == *id && step.owner == *owner) else { return };
-        for append in commit.journal.appends.iter().filter(|append| append.stream == step.stream) {
+        known.retain_mut(|step| {
+            let appends = |append: &&Append| step.id == *id && step.owner == *owner && append.stream == step.stream;
+            let Some(append) = commit.journal.appends.iter().find(appends) else { return true };
+            let follows = append.first == step.position + 1;
             step.position = last_of(append);
-        }
+            follows
+        });
     }
 
     fn find(&self, id: &InvocationId) -> Option<RecentStep> {
@@ -456,13 +461,19 @@ impl StepNotes {
         };
         let from = number(item, NOTED_FROM)?;
         let mut after = from.checked_sub(1).map(keys::batch_order);
-        let (mut notes, mut newest) = (Vec::new(), None);
+        let (mut notes, mut newest, mut is_whole_again) = (Vec::new(), None, false);
         loop {
             let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
             let batches = self.table.query_range(&range, BATCHES).await?;
             let is_last = batches.len() < BATCHES;
             for batch in &batches {
-                if number(batch, FIRST_POSITION)? > from
+                if number(batch, FIRST_POSITION)? <= from {
+                    continue;
+                }
+                // A step that was written whole since `item` was read, of this run or another one: what is noted of this run
+                // behind it changes that one.
+                is_whole_again |= batch.contains_key(NOTED_FROM);
+                if !is_whole_again
                     && let Some(note) = self.bodies.optional_body::<StepNote>(batch, STEP).await?
                     && note.invocation_id == record.paused.invocation_id
                 {
