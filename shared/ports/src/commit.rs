@@ -302,7 +302,8 @@ pub enum InvocationWrite {
         paused: Box<PausedInvocation>,
     },
     /// It stays as it is: only the condition that the claim is still the worker's. Everything else that the commit
-    /// writes is true as long as it is.
+    /// writes is true as long as it is. A session that is saved so has what steps that were only
+    /// [noted](StepWritten::Noted) have brought.
     AssertClaimed {
         /// The invocation.
         invocation_id: InvocationId,

@@ -565,6 +565,7 @@ pub struct InvocationRecord {
     /// [`GrowingLists`](crate::GrowingLists).
     pub stored: Vec<StoredList>,
     /// The outermost state with which its session was saved last, where steps that were
-    /// [noted](crate::StepWritten::Noted) since are ahead of it.
+    /// [noted](crate::StepWritten::Noted) since are ahead of it. `None` also where a node has
+    /// [saved](crate::InvocationWrite::AssertClaimed) the session behind them.
     pub saved: Option<SharedMap>,
 }

@@ -330,6 +330,36 @@ async fn what_was_merged_into_the_session_of_a_run_is_saved_with_its_steps() {
     assert_eq!(session(&reader).await.1, merged(&run).into_map());
 }
 
+/// A node saves the session in the midst of a step. Its worker dies behind that, or goes on, or somebody cancels the run.
+#[tokio::test]
+async fn what_a_node_saves_in_the_midst_of_a_step_has_the_steps_before() {
+    for is_canceled in [false, true] {
+        let bench = Bench::new().await;
+        let reader = bench.process();
+        let read = async || reader.load_invocation(&TASK.into()).await.expect("an answer").expect("it is there");
+        let mut run = Run::with_steps(&bench, 3).await;
+        let noted = read().await;
+        assert!(noted.saved.is_some());
+        run.say();
+        run.commit(&run.held_save()).await.expect("it is saved");
+        let kept = run.kept().into_map();
+        assert_eq!(session(&reader).await, (2, kept.clone()));
+        let behind = read().await;
+        // What is carried over onto the session begins behind what that has of the run.
+        assert_eq!((&behind.paused, &behind.saved), (&noted.paused, &None));
+        if is_canceled {
+            let cancel = telling(canceled(behind.paused), &run.tip);
+            bench.process().commit(&cancel).await.expect("it is canceled");
+            assert_eq!(session(&reader).await, (2, kept));
+        } else {
+            run.whole_step(&bench).await;
+            run.noted_step(&bench).await;
+            assert!(read().await.saved.is_some());
+            run.check(&reader).await;
+        }
+    }
+}
+
 type Leave = (&'static str, fn(&Run) -> Commit);
 
 const LEAVES: [Leave; 4] = [

@@ -91,11 +91,22 @@ pub(super) struct CommitWriter {
 
 impl CommitWriter {
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
-        match self.write_whole(commit, Notes::Unknown).await? {
-            WholeVerdict::Written => {}
-            WholeVerdict::Noted(item) => self.write_with_notes(commit, &item).await?,
+        let written = match self.write_whole(commit, Notes::Unknown).await {
+            Ok(WholeVerdict::Written) => Ok(()),
+            Ok(WholeVerdict::Noted(item)) => self.write_with_notes(commit, &item).await,
+            Err(error) => Err(error),
+        };
+        match &written {
+            Ok(()) => self.steps.written(commit)?,
+            Err(error) => {
+                if error.may_be_written()
+                    && let Some(write) = &commit.invocation
+                {
+                    self.steps.forget(write.invocation_id());
+                }
+            }
         }
-        Ok(self.steps.written(commit)?)
+        written
     }
 
     /// Writes a durable step, which may be noted in the batch of its events, or in one of its own where it publishes none.

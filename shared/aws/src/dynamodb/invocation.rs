@@ -482,6 +482,12 @@ pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> 
     claimed(ItemWrite::check(&Key::invocation(id)), owner, generation)
 }
 
+/// The same, and that its session is saved, with all that was noted of it.
+pub(super) fn saved_write(id: &InvocationId, generation: u64, owner: &Owner) -> ItemWrite {
+    let update = ItemWrite::update(&Key::invocation(id), "SET noted_saved = :saved");
+    claimed(update.with(":saved", AttributeValue::Bool(true)), owner, generation)
+}
+
 /// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: the changed
 /// attributes lie beside it.
 pub(super) fn advance_write(

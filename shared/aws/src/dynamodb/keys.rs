@@ -101,6 +101,8 @@ pub(super) const FENCED_BY: &str = "fenced_by";
 pub(super) const NOTED_IN: &str = "noted_in";
 /// Of an invocation: the position of the batch behind which they are. Of that batch: the same.
 pub(super) const NOTED_FROM: &str = "noted_from";
+/// Of such an invocation: its session was saved behind them, in the midst of a step.
+pub(super) const NOTED_SAVED: &str = "noted_saved";
 /// Of a row of a feed: its batch is found by its first position.
 pub(super) const BY_FIRST: &str = "by_first";
 /// Of a row that reports more than one batch: the first position of the last one, with which it was written.

@@ -236,7 +236,9 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
-                self.parts.push((PlanPart::Invocation, invocation::claim_check(invocation_id, *generation, owner)));
+                let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
+                let held = if saves { invocation::saved_write } else { invocation::claim_check };
+                self.parts.push((PlanPart::Invocation, held(invocation_id, *generation, owner)));
             }
             InvocationWrite::Advance { paused, wake } => {
                 let change = invocation::advance_write(encoder, paused, wake, id)?;

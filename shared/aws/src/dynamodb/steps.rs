@@ -19,6 +19,8 @@
 //!   form that a build which does not look for notes cannot read.
 //! - A run that publishes nothing has a stream of its own for its notes, to which nobody else appends: whatever ends it puts a
 //!   fence there. Those batches go by themselves.
+//! - A node may save the session in the midst of a step, with what was noted before. The invocation says so from then on
+//!   ([`NOTED_SAVED`]) until its next step, which is whole: what is carried over onto that save begins behind the notes.
 //! - Notes hold no part of the session's record. What ends such an invocation without saving its session finds
 //!   [`NOTED_IN`], reads the notes, and saves what they brought.
 
@@ -43,7 +45,8 @@ use super::blobs::Bodies;
 use super::codec;
 use super::item::{Item, number, number_value, optional_text, text, text_value, ttl_value};
 use super::keys::{
-    self, FED_AT, FENCED_BY, FIRST_POSITION, KNOWN, Key, LAST_POSITION, NOTED_FROM, NOTED_IN, STEP, TTL, UNREPORTED,
+    self, FED_AT, FENCED_BY, FIRST_POSITION, KNOWN, Key, LAST_POSITION, NOTED_FROM, NOTED_IN, NOTED_SAVED, STEP, TTL,
+    UNREPORTED,
 };
 use super::requests::Table;
 use super::write::{ItemWrite, WriteOutcome};
@@ -428,7 +431,7 @@ type Saves = Vec<String>;
 /// A record with the steps that were noted of it.
 pub(super) struct NotedRun {
     pub(super) record: InvocationRecord,
-    /// The fields that its session keeps, where steps were noted.
+    /// The fields that its session keeps, where steps were noted that it does not have.
     saves: Option<Saves>,
     /// The last batch of the stream.
     newest: Option<Item>,
@@ -488,6 +491,9 @@ impl StepNotes {
         }
         let saves = notes.iter().rev().find_map(|note| note.saves.clone());
         let record = if notes.is_empty() { record } else { with_notes(record, notes)? };
+        if item.contains_key(NOTED_SAVED) {
+            return Ok(NotedRun { record: InvocationRecord { saved: None, ..record }, saves: None, newest });
+        }
         Ok(NotedRun { record, saves, newest })
     }
 

@@ -56,6 +56,8 @@ struct KnownRecord {
     base: Option<SharedMap>,
     /// The lists of all these that the store keeps in pieces.
     stored: Vec<StoredList>,
+    /// True if steps of the invocation were only noted since its session was saved.
+    lags: bool,
 }
 
 impl SessionRun {
@@ -105,7 +107,8 @@ impl SessionRun {
         };
         let state = SharedMap::from(policy.kept_of(saved.unwrap_or(paused.outermost_state())));
         let stored = stored.to_vec();
-        let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
+        let lags = saved.is_some();
+        let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored, lags };
         let engine = engine.clone();
         let graph = graph.clone();
         let session = Self { engine, graph, session_id, lease: None, known: Mutex::new(known) };
@@ -135,7 +138,8 @@ impl SessionRun {
         let (Some(record), Some(policy)) = (record, self.graph.sessions()) else { return Ok(KnownRecord::default()) };
         let state = policy.migrate(record.state, &record.schema_version, self.graph.schema().version())?;
         let state = SharedMap::from(policy.project(state));
-        Ok(KnownRecord { version: record.version, base: Some(state.clone()), state: Some(state), stored })
+        let base = Some(state.clone());
+        Ok(KnownRecord { version: record.version, base, state: Some(state), stored, lags: false })
     }
 
     pub(super) fn initial_state(&self, given: Map) -> Result<State, EngineError> {
@@ -219,7 +223,11 @@ impl SessionRun {
                 self.engine.write(&commit).await.map(|()| StepWritten::Whole)
             };
             match written {
-                Ok(StepWritten::Noted) => return Ok(self.version()),
+                Ok(StepWritten::Noted) => {
+                    let mut known = self.lock();
+                    known.lags = true;
+                    return Ok(known.version);
+                }
                 Ok(StepWritten::Whole) => {
                     if let Some((state, _)) = commit.session.and_then(|session| session.save) {
                         let mut known = self.lock();
@@ -228,6 +236,7 @@ impl SessionRun {
                             state: Some(state),
                             base: mine,
                             stored: std::mem::take(&mut known.stored),
+                            lags: false,
                         };
                     }
                     return Ok(version);
@@ -284,7 +293,8 @@ impl SessionRun {
         let mut known = self.lock();
         let mut stored = std::mem::take(&mut known.stored);
         stored.extend(newest.stored);
-        *known = KnownRecord { base: known.base.take(), stored, version: newest.version, state: newest.state };
+        let (base, lags) = (known.base.take(), known.lags);
+        *known = KnownRecord { base, stored, version: newest.version, state: newest.state, lags };
         Ok(())
     }
 
@@ -420,7 +430,9 @@ impl SaveSession for SessionRun {
             return Err(NodeError::new(reason).with_category(Category::SessionSaveFailed));
         }
         let Some(mut entries) = SavedEntries::take() else { return Err(outside_of_nodes()) };
-        let (journal, hold) = entries.write();
+        // What takes the invocation over has to know that the session has its noted steps by then.
+        let lags = self.lock().lags;
+        let (journal, hold) = entries.write(lags);
         let save = PendingSave { state: Some(&state), release: false, journal: &journal };
         let saved = self.commit(save, |_| hold.clone()).await;
         match &saved {

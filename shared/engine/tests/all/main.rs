@@ -7,6 +7,7 @@ mod hearing;
 mod invocations;
 mod middleware;
 mod mistakes;
+mod noted;
 mod properties;
 mod recorded;
 mod stage;

@@ -326,6 +326,12 @@ impl Run {
         self.saving(InvocationWrite::Complete { paused: Box::new(self.committed.clone()), owner, state })
     }
 
+    /// A save of the session in the midst of a step.
+    pub(crate) fn held_save(&self) -> Commit {
+        let (invocation_id, owner) = (TASK.into(), self.owner.clone());
+        self.saving(InvocationWrite::AssertClaimed { invocation_id, generation: 0, owner })
+    }
+
     /// `write` with a save of the session, and an event.
     fn saving(&self, write: InvocationWrite) -> Commit {
         let save = Some((self.kept(), "1".to_owned()));
