@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{Map, SessionExpectation, SessionId, SessionWrite};
+use dormouse_ports::{
+    InvocationId, InvocationRecord, Map, SessionExpectation, SessionId, SessionRecord, SessionWrite, StoreError,
+};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{MessageId, TaskId};
@@ -153,15 +155,23 @@ pub(crate) struct Remembered {
 }
 
 impl Api {
-    /// The state that the agent of the session `id` keeps; `None` where it keeps none, or no conversation.
-    pub(crate) async fn remembered_of(&self, id: &str) -> Result<Option<Remembered>, ProtocolError> {
+    /// The state that the agent of `session` keeps, behind the last step of the task that works there; `None` where it keeps
+    /// none, or no conversation.
+    pub(crate) async fn remembered_of(&self, session: &Stored<Session>) -> Result<Option<Remembered>, ProtocolError> {
         let ports = self.parts().harness.engine().ports();
-        let record = ports.store.sessions.load_session(&SessionId::from(id), None).await.map_err(store)?.record;
+        let id = SessionId::from(session.kept.resource.envelope.id.as_str());
+        let record = ports.store.sessions.load_session(&id, None).await.map_err(store)?.record;
         let record = record.filter(|record| record.state.get(MESSAGES).is_some_and(Value::is_array));
-        Ok(record.map(|record| {
-            let (state, schema_version, version) = (record.state, record.schema_version, record.version);
-            Remembered { state, schema_version, version }
-        }))
+        let Some(mut record) = record else { return Ok(None) };
+        for task in session.kept.own.working() {
+            match ports.store.invocations.load_invocation(&InvocationId::from(task.as_str())).await {
+                // The session is known as it was saved last.
+                Err(StoreError::Corrupt(_)) => {}
+                run => take_noted(&mut record, run.map_err(store)?),
+            }
+        }
+        let SessionRecord { state, schema_version, version, .. } = record;
+        Ok(Some(Remembered { state, schema_version, version }))
     }
 
     /// The messages of the transcript of `session`; with their words where those may have to be given to a run, and its agent
@@ -177,6 +187,19 @@ impl Api {
         })
         .await?;
         Ok(told)
+    }
+}
+
+/// Takes into `record` what the steps of `run` have brought to it that were only noted.
+fn take_noted(record: &mut SessionRecord, run: Option<InvocationRecord>) {
+    let Some(InvocationRecord { paused, saved: Some(_), .. }) = run else { return };
+    if paused.session_id.as_ref() != Some(&record.session_id) || paused.session_version != Some(record.version) {
+        return;
+    }
+    for (name, value) in &mut record.state {
+        if let Some(newest) = paused.outermost_state().get(name) {
+            value.clone_from(newest);
+        }
     }
 }
 
@@ -211,10 +234,48 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::{InvocationStatus, PausedInvocation};
     use dormouse_protocol::Envelope;
     use jiff::Timestamp;
+    use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_was_noted_of_a_run_is_remembered_where_it_goes_on_from_the_record() {
+        let words = |words: &[&str]| Map::from_iter([(MESSAGES.to_owned(), json!(words))]);
+        let record = SessionRecord {
+            session_id: "session_1".into(),
+            state: words(&["a"]),
+            schema_version: "1".to_owned(),
+            version: 3,
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+        };
+        let mut state = words(&["a", "b"]);
+        state.insert("plan".to_owned(), json!("which the session does not keep"));
+        let run = |version: u64, session: &str, saved: bool| {
+            let begun = PausedInvocation::before_first_pause("task_1".into(), "agent", Timestamp::UNIX_EPOCH);
+            let paused = PausedInvocation {
+                session_id: Some(session.into()),
+                session_version: Some(version),
+                state: state.clone().into(),
+                ..begun
+            };
+            let status = InvocationStatus::Accepted { payload: Map::new() };
+            let saved = saved.then(|| words(&["a"]).into());
+            Some(InvocationRecord { status, paused, stored: Vec::new(), saved })
+        };
+        let known = |run: Option<InvocationRecord>| {
+            let mut record = record.clone();
+            take_noted(&mut record, run);
+            record.state
+        };
+        assert_eq!(known(run(3, "session_1", true)), words(&["a", "b"]));
+        for run in [run(2, "session_1", true), run(3, "session_2", true), run(3, "session_1", false), None] {
+            assert_eq!(known(run.clone()), words(&["a"]), "{run:?}");
+        }
+    }
 
     #[test]
     fn of_a_long_transcript_the_words_are_not_held() {

@@ -187,7 +187,7 @@ impl Api {
         let (mut transcript, messages) = self.past(&parent, request.at_event_id.as_ref()).await?;
         let id: SessionId = self.fresh(call.now);
         transcript.push(own(&id, 1));
-        let known = self.remembered_of(parent.kept.resource.envelope.id.as_str()).await?;
+        let known = self.remembered_of(&parent).await?;
         let undelivered_from = (messages > 0 && known.is_none()).then_some(0);
         let known = match known {
             Some(known) => {
@@ -289,7 +289,7 @@ impl Api {
             let last = transcript::last(self.reads.records(), &own.transcript, own.position).await?;
             return Change::nothing(200, &answer(last.map(|message| message.envelope.id), &stored.kept.resource));
         }
-        let known = self.remembered_of(id.as_str()).await?;
+        let known = self.remembered_of(&stored).await?;
         let told = self.told(&stored, known.is_some()).await?;
         let stay = usize::try_from(kept).unwrap_or(usize::MAX);
         let tip = told.iter().take(stay).next_back();
