@@ -599,12 +599,7 @@ impl RecordingStore {
     }
 
     /// Writes `commit` of `task` together with its publication.
-    async fn publish(
-        &self,
-        task: &TaskId,
-        commit: &Commit,
-        durable: Durable,
-    ) -> Result<PublishOutcome, CommitError> {
+    async fn publish(&self, task: &TaskId, commit: &Commit, durable: Durable) -> Result<PublishOutcome, CommitError> {
         let mut told = untold(commit);
         let own = told.journal.clone();
         for attempt in 0..ATTEMPTS {

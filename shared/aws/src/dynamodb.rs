@@ -56,8 +56,8 @@ use dormouse_ports::{
     FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations,
     LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow,
     PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary,
-    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StepWritten, StoreError, StreamEntry, StreamTip, Surroundings,
-    limits,
+    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StepWritten, StoreError, StreamEntry, StreamTip,
+    Surroundings, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};

@@ -214,10 +214,7 @@ impl Commits for ReportingCommits {
 }
 
 /// The outcome of `writing`, which writes `commit`.
-async fn reported<T>(
-    commit: &Commit,
-    writing: impl Future<Output = Result<T, CommitError>>,
-) -> Result<T, CommitError> {
+async fn reported<T>(commit: &Commit, writing: impl Future<Output = Result<T, CommitError>>) -> Result<T, CommitError> {
     let mut in_flight = CommitInFlight::of(commit);
     let written = writing.await;
     in_flight.answered = true;

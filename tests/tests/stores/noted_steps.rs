@@ -55,7 +55,11 @@ async fn the_session_follows_with_the_next_whole_write() {
         run.say();
         let commit = if completes { run.complete() } else { run.suspend() };
         run.commit(&commit).await.expect("it is written");
-        assert_eq!(session(&reader).await, (2, run.kept().into_map()), "saved with the first step, and with the last write");
+        assert_eq!(
+            session(&reader).await,
+            (2, run.kept().into_map()),
+            "saved with the first step, and with the last write"
+        );
         let record = reader.load_invocation(&TASK.into()).await.expect("an answer").expect("it is there");
         if completes {
             assert_eq!(record.status, InvocationStatus::Completed { state: run.state().into_map() });

@@ -465,6 +465,7 @@ impl StepNotes {
         let from = number(item, NOTED_FROM)?;
         let mut after = from.checked_sub(1).map(keys::batch_order);
         let (mut notes, mut newest, mut is_whole_again) = (Vec::new(), None, false);
+        let mut next = owner_of_stream(stream).map(|_| from + 1);
         loop {
             let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
             let batches = self.table.query_range(&range, BATCHES).await?;
@@ -474,8 +475,10 @@ impl StepNotes {
                     continue;
                 }
                 // A step that was written whole since `item` was read, of this run or another one: what is noted of this run
-                // behind it changes that one.
-                is_whole_again |= batch.contains_key(NOTED_FROM);
+                // behind it changes that one. In a stream of its own it has no batch, and takes other positions.
+                let is_elsewhere = next.is_some_and(|next| number(batch, FIRST_POSITION).is_ok_and(|at| at != next));
+                is_whole_again |= batch.contains_key(NOTED_FROM) || is_elsewhere;
+                next = next.map(|next| next + 1);
                 if !is_whole_again
                     && let Some(note) = self.bodies.optional_body::<StepNote>(batch, STEP).await?
                     && note.invocation_id == record.paused.invocation_id

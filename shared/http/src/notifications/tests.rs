@@ -20,7 +20,8 @@ struct One(PausedInvocation, InvocationStatus);
 #[async_trait]
 impl Invocations for One {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        let record = InvocationRecord { status: self.1.clone(), paused: self.0.clone(), stored: Vec::new(), saved: None };
+        let record =
+            InvocationRecord { status: self.1.clone(), paused: self.0.clone(), stored: Vec::new(), saved: None };
         Ok(Some(record).filter(|record| record.paused.invocation_id == *id))
     }
 

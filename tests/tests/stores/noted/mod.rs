@@ -16,8 +16,7 @@ use dormouse_ports::{
     Append, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, EndOfStream, GrowingLists, IdSource,
     InvocationRecord, InvocationStatus, InvocationWrite, Invocations, Journal, JournalConflict, Map, NodePosition,
     Owner, PausedInvocation, ProgressFrom, Records, SessionExpectation, SessionWrite, Sessions, SharedField,
-    SharedItems, SharedMap, SignalDescriptor, StepWritten, StoredList, StreamEnd, StreamEntry, StreamTip,
-    SuspendFrom,
+    SharedItems, SharedMap, SignalDescriptor, StepWritten, StoredList, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
 };
 use dormouse_system::RandomIds;
 use jiff::Timestamp;
