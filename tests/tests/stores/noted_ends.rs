@@ -531,6 +531,69 @@ async fn with_a_session_its_noted_steps_are_erased() {
     }
 }
 
+/// To erase is several requests: a step of the worker lands before each of them in turn.
+#[tokio::test]
+async fn a_step_that_lands_while_its_session_is_erased_goes_with_it() {
+    let mut most = 0;
+    for place in 0..16 {
+        let bench = Bench::new().await;
+        let reader = bench.process();
+        let mut run = Run::with_steps(&bench, 3).await;
+        let owners = [SESSION.to_owned(), TASK.to_owned()].into();
+        let belongings = Belongings { owners, ..Belongings::default() };
+        let (store, mut gate) = bench.gated();
+        let eraser = store.eraser();
+        let between = async |number: usize| {
+            most = most.max(number);
+            if number == place {
+                let mut next = run.clone();
+                match next.step().await {
+                    Ok(()) => run = next,
+                    refused => assert!(is_refused(&refused), "{refused:?} before request {number}"),
+                }
+            }
+        };
+        gate.drive(eraser.erase(&belongings), between).await.expect("it erases");
+        drop(gate);
+        let eraser = bench.process().eraser();
+        while eraser.erase(&belongings).await.expect("it erases").values().any(|count| *count > 0) {}
+        run.say();
+        for _ in 0..2 {
+            let late = run.store.step(&run.progress()).await;
+            let left = reader.entries(SESSION, 0, 100).await.expect("an answer");
+            assert!(late.is_err() && left.is_empty(), "a step before request {place}: {late:?}, {left:?}");
+        }
+    }
+    assert!(most >= 4, "what is read, the batches, the end of the stream, and the heads: {most}");
+}
+
+/// Who takes a run over may have read it before its session was erased.
+#[tokio::test]
+async fn a_run_that_is_taken_over_while_its_session_is_erased_leaves_nothing() {
+    for place in 0..4 {
+        let bench = Bench::new().await;
+        let reader = bench.process();
+        Run::with_steps(&bench, 3).await;
+        let owners = [SESSION.to_owned(), TASK.to_owned()].into();
+        let belongings = Belongings { owners, ..Belongings::default() };
+        let (store, mut gate) = bench.gated();
+        let request = claim_request("worker-b", 61);
+        let mut is_erased = false;
+        let between = async |number: usize| {
+            if number == place {
+                bench.process().eraser().erase(&belongings).await.expect("it erases");
+                is_erased = true;
+            }
+        };
+        let outcome = gate.drive(store.claim(&request), between).await;
+        assert!(is_erased || place > 2, "it is claimed, read and fenced");
+        let is_granted = matches!(outcome, Ok(ClaimOutcome::Granted(_)));
+        let tip = reader.tip(SESSION).await.expect("an answer");
+        let told = format!("before request {place}: {outcome:?}, {tip:?}");
+        assert_eq!((is_granted, tip.known.is_some()), (!is_erased, !is_erased), "{told}");
+    }
+}
+
 /// Its worker was in the midst of a step, which takes as long as a model does.
 #[tokio::test]
 async fn a_step_that_comes_after_its_session_was_erased_leaves_nothing() {
@@ -545,5 +608,35 @@ async fn a_step_that_comes_after_its_session_was_erased_leaves_nothing() {
             assert!(late.is_err() && left.is_empty(), "canceled before: {is_canceled}, {late:?}, {left:?}");
         }
         assert_eq!(reader.load_invocation(&TASK.into()).await.expect("an answer"), None);
+    }
+}
+
+/// The same of a run that publishes nothing: before its first step that is noted nothing stands where its notes are.
+#[tokio::test]
+async fn a_step_of_a_silent_run_that_comes_after_it_was_erased_leaves_nothing() {
+    for steps in [1, 3] {
+        let bench = Bench::new().await;
+        let mut run = Run::fresh(bench.process());
+        let silent = |run: &Run| {
+            let mut step = run.progress();
+            step.journal.appends.clear();
+            step
+        };
+        for _ in 0..steps {
+            run.say();
+            let step = silent(&run);
+            run.commit(&step).await.expect("it is written");
+        }
+        let owners = [SESSION.to_owned(), TASK.to_owned()].into();
+        let belongings = Belongings { owners, ..Belongings::default() };
+        bench.process().eraser().erase(&belongings).await.expect("it erases");
+        run.say();
+        for _ in 0..2 {
+            let late = run.store.step(&silent(&run)).await;
+            assert!(late.is_err(), "behind {steps} steps: {late:?}");
+        }
+        let scanned = bench.embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
+        let left: Vec<_> = scanned.items.unwrap_or_default().into_iter().filter(|it| it.contains_key("step")).collect();
+        assert!(left.is_empty(), "behind {steps} steps: {left:?}");
     }
 }

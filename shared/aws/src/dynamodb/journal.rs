@@ -173,7 +173,7 @@ impl<'a> AppendWrites<'a> {
     pub(super) fn guard(&self, at: Timestamp, commit_id: AttributeValue) -> ItemWrite {
         match self.append.end {
             StreamEnd::Store => self.head(at, commit_id),
-            StreamEnd::Append(_) => self.batch_at(at).when(steps::NEXT_POSITION),
+            StreamEnd::Append(_) => steps::at_next_position(self.batch_at(at)),
         }
     }
 

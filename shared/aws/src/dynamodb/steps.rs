@@ -509,6 +509,9 @@ impl StepNotes {
     ) -> Result<InvocationRecord, StoreError> {
         for _ in 0..FENCE_ATTEMPTS {
             let run = self.noted(record.clone(), item).await?;
+            if run.newest.as_ref().and_then(|batch| optional_text(batch, FENCED_BY)) == Some(ERASED) {
+                return Err(StoreError::Unavailable("the run is being erased".to_owned()));
+            }
             // Without a stream there is nothing behind which a step could be noted.
             let Some((stream, next)) = behind(item, run.newest.as_ref())? else { return Ok(run.record) };
             let mut fence = Item::from([
@@ -522,7 +525,7 @@ impl StepNotes {
             if let Some(at) = forget_at(&stream, now) {
                 fence.insert(TTL.to_owned(), ttl_value(at));
             }
-            let put = ItemWrite::put(&Key::batch(&stream, next), fence).when(NEXT_POSITION);
+            let put = at_next_position(ItemWrite::put(&Key::batch(&stream, next), fence));
             if let WriteOutcome::Done(_) = self.table.write_alone(&put).await? {
                 return Ok(run.record);
             }
@@ -570,8 +573,15 @@ pub(super) struct Unsaved {
     pub(super) stored: Vec<StoredList>,
 }
 
-/// The condition that a position of a stream is free, or was only fenced off.
-pub(super) const NEXT_POSITION: &str = "attribute_not_exists(pk) OR attribute_exists(fenced_by)";
+/// The owner of a fence behind which a stream is over, since it was erased.
+pub(super) const ERASED: &str = "-";
+
+/// `write` to a stream, on condition that its position is free, or was only fenced off by who has taken a run over.
+pub(super) fn at_next_position(write: ItemWrite) -> ItemWrite {
+    write
+        .when("attribute_not_exists(pk) OR (attribute_exists(fenced_by) AND fenced_by <> :erased)")
+        .with(":erased", text_value(ERASED))
+}
 
 /// `record` behind `notes`, which are in order.
 fn with_notes(record: InvocationRecord, notes: Vec<StepNote>) -> Result<InvocationRecord, StoreError> {
