@@ -1,6 +1,7 @@
 //! Durable steps of a task on the embedded table, under faults that chance chooses: several workers, each with a memory of its
-//! own, claim the task, take steps, rest, end and die, others write to its stream and its session, and every request may be
-//! lost, be served without an answer, or arrive when nobody waits for it any more. All chance comes from the seed.
+//! own, claim the task, take steps, rest, end and die, others write to its stream and its session, read it or erase it all, and
+//! every request may be lost, be served without an answer, or arrive when nobody waits for it any more. All chance comes from the
+//! seed.
 
 mod actors;
 mod facts;
@@ -19,7 +20,7 @@ use futures::future::LocalBoxFuture;
 use futures::task::noop_waker;
 use jiff::Timestamp;
 
-use actors::{CLAIM, Desk};
+use actors::{CLAIM, Desk, Rules};
 use world::{Counts, FEED, Planted, STREAM, World, at_once};
 
 /// The number of seeds that every change has to stand; whoever has time sets `DORMOUSE_TEST_STEPS`.
@@ -28,6 +29,8 @@ const SEEDS: u64 = 12;
 const UNTIL_FOUND: u64 = 400;
 /// Rounds of a run, in each of which one request goes on, mostly.
 const ROUNDS: usize = 900;
+/// Of so many seeds in one all is erased.
+const ERASED: u64 = 4;
 /// Rounds behind a claim.
 const NEWLY: i32 = 12;
 /// Rounds that go on behind an end.
@@ -39,7 +42,7 @@ const MOST_POLLS: usize = 10_000;
 struct Actors<'w> {
     world: &'w World,
     futures: BTreeMap<u64, (bool, LocalBoxFuture<'static, ()>)>,
-    leases: bool,
+    rules: Rules,
     /// How often others come, in percent.
     visits: u8,
 }
@@ -47,7 +50,7 @@ struct Actors<'w> {
 impl Actors<'_> {
     fn begin(&mut self, is_worker: bool, task: impl FnOnce(Desk) -> LocalBoxFuture<'static, ()>) {
         let actor = self.world.fresh();
-        self.futures.insert(actor, (is_worker, task(Desk::new(self.world, actor, self.leases))));
+        self.futures.insert(actor, (is_worker, task(Desk::new(self.world, actor, self.rules))));
     }
 
     /// Lets somebody come, now and then.
@@ -63,10 +66,15 @@ impl Actors<'_> {
             match what {
                 _ if is_aside && what < 90 => self.begin(false, |desk| desk.retry().boxed_local()),
                 ..4 => self.begin(false, |desk| desk.cancel().boxed_local()),
-                4..30 => self.begin(false, |desk| desk.turn().boxed_local()),
-                30..35 => self.begin(false, |desk| desk.retry().boxed_local()),
+                4..20 => self.begin(false, |desk| desk.turn().boxed_local()),
+                20..25 => self.begin(false, |desk| desk.retry().boxed_local()),
+                25..70 => self.begin(false, |desk| desk.read().boxed_local()),
                 _ => self.begin(false, |desk| desk.say().boxed_local()),
             }
+        }
+        let has_steps = self.world.tell(|ledger| ledger.steps() > 3);
+        if self.rules.erases && has_steps && others < 2 && other == 99 {
+            self.begin(false, |desk| desk.erase().boxed_local());
         }
     }
 
@@ -85,16 +93,16 @@ impl Actors<'_> {
 /// Runs `seed`; what happened in it.
 fn run(seed: u64, planted: Option<Planted>) -> Result<Counts, String> {
     let world = World::new(seed, planted);
-    run_in(&world).map_err(|violation| format!("{violation}\n{}", world.trace()))
+    run_in(&world, seed % ERASED == ERASED - 1).map_err(|violation| format!("{violation}\n{}", world.trace()))
 }
 
-fn run_in(world: &World) -> Result<Counts, String> {
-    let leases = world.chance(fastrand::Rng::bool);
+fn run_in(world: &World, erases: bool) -> Result<Counts, String> {
+    let rules = Rules { leases: world.chance(fastrand::Rng::bool), erases };
     let [faults, lateness] = world.chance(|chance| [[2, 8, 20][chance.usize(..3)], [15, 2, 1][chance.usize(..3)]]);
     let visits = if world.chance(fastrand::Rng::bool) { 5 } else { 1 };
-    at_once(Desk::new(world, 0, false).accept());
+    at_once(Desk::new(world, 0, Rules { leases: false, ..rules }).accept());
     world.calm(false);
-    let mut actors = Actors { world, futures: BTreeMap::new(), leases, visits };
+    let mut actors = Actors { world, futures: BTreeMap::new(), rules, visits };
     let mut afterwards = 0;
     let (mut granted, mut newly) = (0, 0);
     for _ in 0..ROUNDS {
@@ -118,7 +126,7 @@ fn run_in(world: &World) -> Result<Counts, String> {
                 actors.kill(dead);
             }
         }
-        let passed = if ahead < 3 { u64::from(passes) * 600 } else { u64::from(passes) / 10 };
+        let passed = if ahead < 2 { u64::from(passes) * 600 } else { u64::from(passes) / 10 };
         world.clock.advance(Duration::from_millis(passed));
         if let Some(violation) = world.violation() {
             return Err(violation);
@@ -132,18 +140,28 @@ fn run_in(world: &World) -> Result<Counts, String> {
     for actor in left {
         actors.kill(actor);
     }
-    end(world, leases)?;
+    end(world, rules)?;
     Ok(world.counts())
 }
 
-/// Lets nothing go wrong any more, and the task come to its end; looks at that, and at the feed.
-fn end(world: &World, leases: bool) -> Result<(), String> {
+/// Lets nothing go wrong any more, and the task come to its end; looks at that, and at the feed. Where all is to be erased, lets
+/// that come to its end.
+fn end(world: &World, rules: Rules) -> Result<(), String> {
     world.calm(true);
+    if rules.erases {
+        at_once(Desk::new(world, world.fresh(), rules).erase());
+        while world.has_late() {
+            world.go_on(false, 0);
+        }
+        let is_done = world.counts().erased > 0;
+        world.report(if is_done { Ok(()) } else { Err("it was not all erased".to_owned()) });
+        return world.violation().map_or(Ok(()), Err);
+    }
     let comes_to_an_end = |mut work: LocalBoxFuture<'static, ()>| {
         let waker = noop_waker();
         (0..MOST_POLLS).any(|_| work.poll_unpin(&mut Context::from_waker(&waker)).is_ready())
     };
-    let desk = || Desk::new(world, world.fresh(), leases);
+    let desk = || Desk::new(world, world.fresh(), rules);
     world.clock.advance(2 * CLAIM);
     if world.tell(|ledger| ledger.is_aside()) {
         at_once(desk().retry());
@@ -216,17 +234,26 @@ fn on_all_cores(count: u64, planted: Option<Planted>) -> BTreeMap<u64, Result<Co
 fn steps_are_all_there_once_and_in_order_on_every_seed() {
     let seeds = std::env::var("DORMOUSE_TEST_STEPS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS);
     let mut sum = Counts::default();
+    let mut with_notes = 0;
     for (seed, result) in on_all_cores(seeds, None) {
         let counts = result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         sum.steps += counts.steps;
         sum.noted += counts.noted;
         sum.granted += counts.granted;
+        sum.granted_notes += counts.granted_notes;
+        sum.read += counts.read;
+        sum.erased += counts.erased;
         sum.late += counts.late;
         sum.faults += counts.faults;
+        with_notes += u64::from(counts.granted_notes > 0);
     }
-    println!("{sum:?}");
+    println!("{sum:?}; with notes that were taken over: {with_notes} of {seeds}");
     let happened = [sum.steps, sum.noted, sum.granted, sum.late, sum.faults];
     assert!(happened.iter().all(|count| *count > 20), "hardly anything happened: {sum:?}");
+    assert!(sum.noted * 3 >= sum.steps, "too few steps were noted: {sum:?}");
+    assert!(with_notes * 4 >= seeds, "steps that were noted were taken over in {with_notes} runs: {sum:?}");
+    assert!(sum.read > 0, "nobody read it: {sum:?}");
+    assert!(sum.erased > 0 || seeds < ERASED, "nothing was erased: {sum:?}");
 }
 
 #[test]

@@ -25,6 +25,12 @@ pub(crate) fn session_of(tokens: &[String], turns: u64) -> Map {
     map(json!({ "done": tokens, "turns": turns }))
 }
 
+/// `state` without the turns of others, of which a run learns when it next saves.
+pub(crate) fn without_turns(mut state: Map) -> Map {
+    state.remove("turns");
+    state
+}
+
 /// The steps that a state knows.
 pub(crate) fn done(state: &Map) -> Vec<String> {
     let done = state.get("done").and_then(Value::as_array).into_iter().flatten();
@@ -98,6 +104,18 @@ pub(crate) struct Ledger {
     session_version: u64,
     /// True if no turn of others changed the session since the task saved it.
     saved: bool,
+    erasure: Erasure,
+}
+
+/// How far it is erased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Erasure {
+    #[default]
+    Never,
+    /// Some of it may be gone.
+    UnderWay,
+    /// Nothing is left.
+    Done,
 }
 
 /// Ways in which a task rests or ends: the kind of the entry, and whether that is for ever.
@@ -107,12 +125,29 @@ const RESTS: [(&str, bool); 5] =
 impl Ledger {
     /// True if it has ended for ever.
     pub(crate) fn has_ended(&self) -> bool {
-        RESTS.iter().any(|(rest, for_ever)| *for_ever && self.rest == Some(*rest))
+        self.erasure == Erasure::Done || RESTS.iter().any(|(rest, for_ever)| *for_ever && self.rest == Some(*rest))
     }
 
     /// True if it was put aside.
     pub(crate) fn is_aside(&self) -> bool {
         self.rest == Some("aside")
+    }
+
+    /// Somebody begins to erase it.
+    pub(crate) fn begin_erasure(&mut self) {
+        if self.erasure == Erasure::Never {
+            self.erasure = Erasure::UnderWay;
+        }
+    }
+
+    /// It was erased.
+    pub(crate) fn erased(&mut self) {
+        self.erasure = Erasure::Done;
+    }
+
+    /// True while some of it may be gone, and nothing can be said of the rest.
+    pub(crate) fn is_in_erasure(&self) -> bool {
+        self.erasure == Erasure::UnderWay
     }
 
     /// The number of steps.
@@ -137,7 +172,7 @@ impl Ledger {
         let before = self.workers.iter().filter(|other| *other != worker).cloned();
         self.past.extend(before);
         self.workers.insert(worker.to_owned());
-        if *handed == RunReading::behind(&self.tokens) {
+        if *handed == RunReading::behind(&self.tokens) || self.erasure != Erasure::Never {
             return Ok(());
         }
         Err(format!("{worker} was handed {handed:?}, and the steps are {:?}", self.tokens))
@@ -148,11 +183,25 @@ impl Ledger {
         self.past.insert(worker.to_owned());
     }
 
+    /// Somebody was told `run`, having begun to read when there were so many `steps`.
+    pub(crate) fn was_once(&self, steps: usize, run: &RunReading) -> Result<(), String> {
+        let may_be = |count: usize| *run == RunReading::behind(&self.tokens[..count]);
+        if self.erasure != Erasure::Never || (steps..=self.tokens.len()).any(may_be) {
+            return Ok(());
+        }
+        Err(format!("somebody read {run:?}, and the steps are {:?}", self.tokens))
+    }
+
     /// Looks at `reading`.
     pub(crate) fn look(&mut self, reading: &Reading) -> Result<(), String> {
         if *reading == Reading::default() {
             // What is kept apart is written ahead of the task.
             return Ok(());
+        }
+        match self.erasure {
+            Erasure::Never => {}
+            Erasure::UnderWay => return Ok(()),
+            Erasure::Done => return nothing_is_left(reading),
         }
         let turns = self.turns;
         self.entries_stand(reading)?;
@@ -210,6 +259,11 @@ impl Ledger {
                 self.rest = None;
             }
             self.torn = (part + 1 < number("parts")).then(|| (token.to_owned(), part + 1));
+        } else if kind == "recorded" {
+            let by = text("by");
+            if self.past.contains(by) || self.has_ended() {
+                return Err(format!("{by}, whose claim is over, has recorded something"));
+            }
         } else if kind == "turn" {
             self.turns += 1;
         } else if let Some((rest, _)) = RESTS.iter().find(|(rest, _)| *rest == kind) {
@@ -225,6 +279,9 @@ impl Ledger {
     }
 
     fn keeps_what_it_told(&self) -> Result<(), String> {
+        if self.erasure != Erasure::Never {
+            return Ok(());
+        }
         for (token, told) in &self.told {
             match (told, self.tokens.contains(token)) {
                 (Told::Accepted, false) => return Err(format!("step {token} was accepted and is lost")),
@@ -287,6 +344,16 @@ impl Ledger {
         }
         Err(format!("the feed reports {appends:?} of {} entries", self.entries.len()))
     }
+}
+
+/// Nothing of a task that was erased may come back.
+fn nothing_is_left(reading: &Reading) -> Result<(), String> {
+    let Reading { entries, tip, run, final_state, session } = reading;
+    let is_empty = entries.is_empty() && tip.1.is_empty();
+    if is_empty && run.is_none() && final_state.is_none() && session.is_none() {
+        return Ok(());
+    }
+    Err(format!("it was erased, and there is {reading:?}"))
 }
 
 /// A task of which `tokens` were accepted, in its first claim.
@@ -393,10 +460,42 @@ fn a_worker_of_the_past_and_an_answer_that_was_no_truth_are_found() {
     ledger.granted("w2", &RunReading::behind(&tokens(&["w1/1/5"]))).expect("a claim");
     let late = ledger.clone().look(&reading(&["w1/1/5", "w1/2/9"]));
     assert!(late.expect_err("w1 is over").contains("whose claim is over"));
+    let recorded = with(reading(&["w1/1/5"]), json!({ "kind": "recorded", "by": "w1" }));
+    assert!(ledger.clone().look(&recorded).expect_err("w1 is over").contains("has recorded"));
     let canceled = Reading { run: None, ..with(reading(&["w1/1/5"]), json!({ "kind": "canceled" })) };
     ledger.look(&canceled).expect("an end");
     let again = ledger.clone().look(&with(canceled, json!({ "kind": "aside" })));
     assert!(again.expect_err("it has ended").contains("after it was"));
+}
+
+#[test]
+fn a_reading_that_never_was_so_is_found() {
+    let of = |tokens: &[&str]| reading(tokens).run.expect("a run");
+    let mut ledger = Ledger::default();
+    ledger.look(&reading(&["w1/1/5", "w1/2/9"])).expect("all is right");
+    assert_eq!(ledger.was_once(1, &of(&["w1/1/5"])), Ok(()));
+    assert_eq!(ledger.was_once(1, &of(&["w1/1/5", "w1/2/9"])), Ok(()));
+    assert!(ledger.was_once(2, &of(&["w1/1/5"])).is_err(), "it was behind that already");
+    assert!(ledger.was_once(0, &of(&["w1/2/9"])).is_err(), "a step is missing");
+}
+
+#[test]
+fn what_comes_back_of_an_erased_task_is_found() {
+    let erased = || {
+        let mut ledger = Ledger::default();
+        ledger.look(&reading(&["w1/1/5"])).expect("all is right");
+        ledger.begin_erasure();
+        ledger.look(&reading(&[])).expect("some of it may be gone");
+        ledger.erased();
+        ledger
+    };
+    let nothing = Reading { tip: (3, Map::new()), ..Reading::default() };
+    assert_eq!(erased().look(&nothing), Ok(()), "a fence is nothing");
+    let known = Reading { tip: (3, map(json!({ "last": 3 }))), ..Reading::default() };
+    let session = Reading { session: Some((1, session_of(&[], 0))), ..Reading::default() };
+    for left in [known, session, Reading { session: None, run: None, ..reading(&["w1/1/5"]) }] {
+        assert!(erased().look(&left).is_err(), "{left:?}");
+    }
 }
 
 #[test]

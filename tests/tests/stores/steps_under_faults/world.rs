@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
-use dormouse_ports::{InvocationId, InvocationStatus, Invocations, PausedInvocation, Records, SessionId, Sessions};
+use dormouse_ports::{
+    InvocationId, InvocationRecord, InvocationStatus, Invocations, PausedInvocation, Records, SessionId, Sessions,
+};
 use dormouse_testkit::ManualClock;
 use dormouse_tests::in_process::{Body, Destination, Never, Said, config_of, obey, throttled};
 use dynoxide::Database;
@@ -14,7 +16,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use serde_json::Value;
 
-use super::facts::{Ledger, Reading, RunReading};
+use super::facts::{Ledger, Reading, RunReading, without_turns};
 
 const TABLE: &str = "dormouse";
 pub(crate) const STREAM: &str = "desk";
@@ -52,6 +54,12 @@ pub(crate) struct Counts {
     pub(crate) noted: usize,
     /// Claims that were granted.
     pub(crate) granted: usize,
+    /// Of them those of a task with steps that were noted.
+    pub(crate) granted_notes: usize,
+    /// Readings that showed the task while others went on.
+    pub(crate) read: usize,
+    /// Erasures that came to their end.
+    pub(crate) erased: usize,
     /// Requests that arrived when nobody waited for them any more.
     pub(crate) late: usize,
     /// Faults of other kinds.
@@ -223,13 +231,17 @@ impl World {
         self.shared().violation.clone()
     }
 
-    /// `worker` was granted its claim with `handed`.
-    pub(crate) fn granted(&self, worker: &str, handed: &PausedInvocation) {
-        self.shared().counts.granted += 1;
+    /// `worker` was granted its claim with `record`.
+    pub(crate) fn granted(&self, worker: &str, record: &InvocationRecord) {
+        {
+            let mut shared = self.shared();
+            shared.counts.granted += 1;
+            shared.counts.granted_notes += usize::from(record.saved.is_some());
+        }
         self.record(format!("{worker} is granted the claim"));
         let now = at_once(self.truth.load_invocation(&invocation())).ok().flatten().map(|record| record.status);
         let is_current = matches!(&now, Some(InvocationStatus::Resuming(claim)) if claim.owner.as_str() == worker);
-        let handed = run_of(handed);
+        let handed = run_of(&record.paused);
         self.report(self.tell(|ledger| match is_current {
             true => ledger.granted(worker, &handed),
             false => {
@@ -239,8 +251,26 @@ impl World {
         }));
     }
 
+    /// Somebody read `paused`, beginning when there were `steps`.
+    pub(crate) fn was_read(&self, steps: usize, paused: &PausedInvocation) {
+        self.shared().counts.read += 1;
+        let was = self.tell(|ledger| ledger.was_once(steps, &run_of(paused)));
+        self.report(was);
+    }
+
+    /// All of it was erased, and nothing was left.
+    pub(crate) fn erased(&self) {
+        self.shared().counts.erased += 1;
+        self.record("all is erased".to_owned());
+        self.tell(Ledger::erased);
+        self.look();
+    }
+
     /// Looks at the table.
     pub(crate) fn look(&self) {
+        if self.tell(|ledger| ledger.is_in_erasure()) {
+            return;
+        }
         let found = at_once(self.read()).and_then(|reading| self.tell(|ledger| ledger.look(&reading)));
         self.report(found);
     }
@@ -255,7 +285,7 @@ impl World {
             entries: entries.into_iter().map(|entry| (entry.position, entry.entry)).collect(),
             tip: (tip.position, tip.known.unwrap_or_default()),
             run,
-            final_state: record.and_then(|record| record.status.into_final_state()),
+            final_state: record.and_then(|record| record.status.into_final_state()).map(without_turns),
             session: session.map(|record| (record.version, record.state)),
         })
     }
@@ -357,11 +387,8 @@ pub(crate) fn session() -> SessionId {
 }
 
 fn run_of(paused: &PausedInvocation) -> RunReading {
-    let mut state = paused.state.clone().into_map();
-    // Of the turns of others a worker knows what its session told.
-    state.remove("turns");
     RunReading {
-        state,
+        state: without_turns(paused.state.clone().into_map()),
         step: paused.step,
         places: paused.completed_positions.len(),
         trace: paused.trace_context.clone(),
