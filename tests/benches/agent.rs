@@ -38,6 +38,7 @@ use dormouse_testkit::{MemoryBus, MemoryStore, MemorySubscriptions};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::api::{Deployment, Units};
 use crate::cast::{ScriptedModel, Toolbox, calls, parts, says, tool};
@@ -49,11 +50,13 @@ const FEW: usize = 4;
 const MANY: usize = 24;
 /// Requests that a step may make.
 const MOST_REQUESTS: u64 = 2;
-/// Write units that a step is to cost. It costs more: that is told, and no failure.
-const GOAL_UNITS: f64 = 6.0;
-/// Write units that a step of a turn may cost, and one of a task: those of the items that it has to write, of 1 KB each, and of
-/// some that are a little more by the chance of their ids, in one of two steps of a task.
-const MOST_UNITS: [f64; 2] = [12.0, 21.0];
+/// Write units that a step may cost.
+const MOST_UNITS: f64 = 6.0;
+/// Bytes of what the tool tells: a few words, and a page, of which half is left when it is compressed.
+const WORDS: usize = 300;
+const PAGE: usize = 4_000;
+/// Write units that a page may cost beside: it is an event, and a message, which a later step writes into the conversation.
+const OF_A_PAGE: f64 = 8.0;
 /// How often what is timed is done; the fastest counts.
 const ROUNDS: usize = 5;
 /// Pieces of a streamed answer.
@@ -62,31 +65,27 @@ const TOKENS: usize = 200;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     println!("a step: the model is asked, and calls a tool that may run again; {FEW} steps are taken from {MANY}");
-    println!("run of    messages before  requests  write units  read units  ms with the store, embedded");
-    let mut most_units = 0.0_f64;
-    for (way, most_of_way) in [Way::Turn, Way::Task].into_iter().zip(MOST_UNITS) {
+    println!("run of    messages before  bytes of the tool  requests  write units  read units  ms with the store, embedded");
+    for (way, told) in [(Way::Turn, WORDS), (Way::Task, WORDS), (Way::Task, PAGE)] {
         let mut flat = None;
         for history in HISTORIES {
-            let (units, spent) = step(history, way).await;
+            let (units, spent) = step(history, way, told).await;
             let each = |amount: f64| amount / (MANY - FEW) as f64;
             let [requests, writes, reads] = [units.requests as f64, units.writes, units.reads].map(each);
             let millis = spent.as_secs_f64() * 1e3;
-            most_units = most_units.max(writes);
+            let name = way.name();
             println!(
-                "{:<8}  {history:>15}  {requests:>8.1}  {writes:>11.1}  {reads:>10.1}  {millis:>10.2}",
-                way.name()
+                "{name:<8}  {history:>15}  {told:>17}  {requests:>8.2}  {writes:>11.2}  {reads:>10.1}  {millis:>10.2}"
             );
             let most = MOST_REQUESTS * (MANY - FEW) as u64;
-            assert!(writes <= most_of_way, "a step of {} costs more than {most_of_way} write units", way.name());
+            let pages = (told / PAGE) as f64;
+            assert!(writes <= MOST_UNITS + pages * OF_A_PAGE, "a step of {name} costs more than {MOST_UNITS} write units");
             assert!(units.requests <= most, "a step makes more than {MOST_REQUESTS} requests: {units:?}");
             assert_eq!(*flat.get_or_insert(units.requests), units.requests, "requests grow with the conversation");
         }
     }
     println!("goal: at most {MOST_REQUESTS} requests, the same behind any conversation");
-    println!(
-        "goal: at most {GOAL_UNITS:.0} write units, which is {}",
-        if most_units > GOAL_UNITS { "missed" } else { "met" }
-    );
+    println!("goal: at most {MOST_UNITS:.0} write units, of which what a page costs is not a part");
     println!();
     println!(
         "messages before  ms of our own, a step  allocations  KiB of them  first token  each token  first token on a stream of /v1"
@@ -140,8 +139,8 @@ impl Way {
     }
 }
 
-/// An agent whose next run has as many steps as the counter says.
-fn agent(left: Arc<AtomicUsize>) -> GraphRegistry {
+/// An agent whose next run has as many steps as the counter says, and whose tool tells as many bytes.
+fn agent(left: Arc<AtomicUsize>, told: usize) -> GraphRegistry {
     let model = ScriptedModel::new(move |_| {
         let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
         Ok(match before.unwrap_or_default() {
@@ -149,11 +148,22 @@ fn agent(left: Arc<AtomicUsize>) -> GraphRegistry {
             number => calls(&[(&format!("call-{number}"), "look", json!({ "to": "the weather of tomorrow" }))]),
         })
     });
-    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| {
-        Ok(ToolReply::Done(ToolOutput::text("It rains in the morning, and clears up by noon.".repeat(6))))
+    let asked = AtomicUsize::new(0);
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |_| {
+        let text = match told {
+            WORDS => "It rains in the morning, and clears up by noon.".repeat(6),
+            bytes => hexadecimal(asked.fetch_add(1, Ordering::SeqCst), bytes),
+        };
+        Ok(ToolReply::Done(ToolOutput::text(text)))
     });
     let parts = parts("policy: {max_steps: 1000}", model, tools, Arc::new(SystemClock::default()));
     GraphRegistry::new([Arc::new(graph(parts).expect("a graph"))])
+}
+
+/// As many letters, another text for each `number`.
+fn hexadecimal(number: usize, bytes: usize) -> String {
+    let digests = (0..bytes.div_ceil(64)).map(|part| hex::encode(Sha256::digest(format!("{number}/{part}"))));
+    digests.collect::<String>()[..bytes].to_owned()
 }
 
 /// A conversation of so many messages, of about 400 bytes each.
@@ -166,9 +176,9 @@ fn conversation(count: usize) -> Vec<Value> {
 }
 
 /// Units of all steps by which the longer run is longer, and the time of one of them.
-async fn step(history: usize, way: Way) -> (Units, Duration) {
+async fn step(history: usize, way: Way, told: usize) -> (Units, Duration) {
     let left = Arc::new(AtomicUsize::new(0));
-    let deployment = Deployment::running(agent(left.clone()), &["helper"]).await;
+    let deployment = Deployment::running(agent(left.clone(), told), &["helper"]).await;
     let mut costs = Vec::new();
     for steps in [FEW, MANY] {
         let session = deployment.new_session().await;
@@ -248,7 +258,7 @@ async fn own_run(history: usize, steps: usize) -> Duration {
     };
     let harness = Harness::new(
         Engine::new(ports),
-        agent(left),
+        agent(left, WORDS),
         Arc::new(MemorySubscriptions::default()),
         Arc::new(MemoryBus::default()),
         HarnessConfig::new(Mode::Sessioned),

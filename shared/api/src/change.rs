@@ -33,7 +33,7 @@ use crate::{feed, transcript, webhooks};
 const REPORTED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// The most events of a session that are not reported, and the most bytes of JSON of those of one step: who reads the feed is
 /// given all of them at once.
-const MOST_UNREPORTED: u64 = 63;
+const MOST_UNREPORTED: u64 = 255;
 const MOST_UNREPORTED_BYTES: usize = 64 * 1024;
 
 /// The most open tasks with their progress in the document of their session.
@@ -542,11 +542,11 @@ mod tests {
             assert_eq!(session.reported_at == Some(now), !end.later || age == Some(0));
             end.later
         };
-        assert!(sent(Some(0), 0, 0) && sent(Some(29), 62, 60_000));
+        assert!(sent(Some(0), 0, 0) && sent(Some(29), 254, 60_000));
         assert!(!sent(None, 0, 0), "nobody knows of a report");
         assert!(!sent(Some(30), 5, 0), "it was long ago");
         assert!(!sent(Some(-1), 5, 0), "the clock went back");
-        assert!(!sent(Some(1), 63, 0), "many wait");
+        assert!(!sent(Some(1), 255, 0), "many wait");
         assert!(!sent(Some(1), 0, 70_000), "it is large");
         let mut at_once = change(Keeping::Untold);
         at_once.session.reported_at = Some(Timestamp::UNIX_EPOCH);

@@ -11,7 +11,7 @@ use super::durable::{AfterLast, AfterStep};
 use super::engine::Engine;
 use super::exit::{Claimed, Exit, Own, Tenure};
 use super::record::{Beginning, Run, RunContext};
-use super::session::{self, SessionRun, SessionTerms};
+use super::session::{self, SessionRun, SessionTerms, StoredBeside};
 use super::walk::{ResumePoint, StartAt, Walk, WalkEnd};
 use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, RegisteredObserver, ResumedFrom};
@@ -158,7 +158,8 @@ impl Entry {
         let begun_for = identity.begun_for.as_deref();
         let opened = match self {
             Self::Paused { claimed, stored, saved, .. } => {
-                SessionRun::of_pause(engine, graph, &claimed.paused, (stored, saved.as_deref())).await
+                let stored = StoredBeside { lists: stored, saved: saved.as_deref() };
+                SessionRun::of_pause(engine, graph, &claimed.paused, stored).await
             }
             Self::Accepted { claimed, .. } => {
                 let terms = SessionTerms { lease: &claimed.lease(), begun_for };

@@ -36,6 +36,14 @@ pub(super) struct SessionTerms<'t> {
     pub(super) begun_for: Option<&'t str>,
 }
 
+/// What the store has of a paused invocation beside its record.
+pub(super) struct StoredBeside<'p> {
+    /// The lists that it keeps in pieces.
+    pub(super) lists: &'p [StoredList],
+    /// The state with which the session was saved last, where that is an earlier one.
+    pub(super) saved: Option<&'p Map>,
+}
+
 /// Save of a session as part of a commit.
 pub(super) struct PendingSave<'s> {
     /// The state that is saved, if one is.
@@ -88,8 +96,7 @@ impl SessionRun {
         Ok(Some(Arc::new(session)))
     }
 
-    /// The session of a resumed invocation, as it was written together with the pause, or with the state `saved`. Its lists are
-    /// `stored`.
+    /// The session of a resumed invocation, as it was written together with the pause, or before.
     ///
     /// # Errors
     /// Where no save may come in between: `session_write_conflict` when one did, since what runs now could not be
@@ -98,16 +105,16 @@ impl SessionRun {
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
         paused: &dormouse_ports::PausedInvocation,
-        (stored, saved): (&[StoredList], Option<&Map>),
+        stored: StoredBeside<'_>,
     ) -> Result<Option<Arc<Self>>, EngineError> {
         let (Some(policy), Some(session_id), Some(version)) =
             (graph.sessions(), paused.session_id.clone(), paused.session_version)
         else {
             return Ok(None);
         };
-        let state = SharedMap::from(policy.kept_of(saved.unwrap_or(paused.outermost_state())));
-        let stored = stored.to_vec();
-        let lags = saved.is_some();
+        let state = SharedMap::from(policy.kept_of(stored.saved.unwrap_or(paused.outermost_state())));
+        let lags = stored.saved.is_some();
+        let stored = stored.lists.to_vec();
         let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored, lags };
         let engine = engine.clone();
         let graph = graph.clone();
