@@ -65,7 +65,9 @@ const TOKENS: usize = 200;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     println!("a step: the model is asked, and calls a tool that may run again; {FEW} steps are taken from {MANY}");
-    println!("run of    messages before  bytes of the tool  requests  write units  read units  ms with the store, embedded");
+    println!(
+        "run of    messages before  bytes of the tool  requests  write units  read units  ms with the store, embedded"
+    );
     for (way, told) in [(Way::Turn, WORDS), (Way::Task, WORDS), (Way::Task, PAGE)] {
         let mut flat = None;
         for history in HISTORIES {
@@ -79,7 +81,10 @@ async fn main() {
             );
             let most = MOST_REQUESTS * (MANY - FEW) as u64;
             let pages = (told / PAGE) as f64;
-            assert!(writes <= MOST_UNITS + pages * OF_A_PAGE, "a step of {name} costs more than {MOST_UNITS} write units");
+            assert!(
+                writes <= MOST_UNITS + pages * OF_A_PAGE,
+                "a step of {name} costs more than {MOST_UNITS} write units"
+            );
             assert!(units.requests <= most, "a step makes more than {MOST_REQUESTS} requests: {units:?}");
             assert_eq!(*flat.get_or_insert(units.requests), units.requests, "requests grow with the conversation");
         }

@@ -158,15 +158,13 @@ impl CommitWriter {
     /// brought to its session is saved as well, unless another turn has saved since.
     async fn write_with_notes(&self, commit: &Commit, item: &Item) -> Result<(), CommitError> {
         for attempt in 0..FENCE_ATTEMPTS {
-            let (unsaved, fence) = match self.invocations.whole_record(item).await {
+            let found = match self.invocations.whole_record(item).await {
                 Ok(record) => self.notes.unsaved(record, item).await,
                 Err(error) => Err(error),
-            }
-            .or_else(|error| match error {
-                // What cannot be read can be ended all the same.
-                StoreError::Corrupt(_) => Ok((None, None)),
-                error => Err(error),
-            })?;
+            };
+            // What cannot be read can be ended all the same.
+            let is_corrupt = matches!(found, Err(StoreError::Corrupt(_)));
+            let (unsaved, fence) = if is_corrupt { (None, None) } else { found? };
             let mut alone = Commit { id: format!("{}-alone-{attempt}", commit.id), ..commit.clone() };
             alone.journal.appends.extend(fence);
             let saving = unsaved.map(|unsaved| saving(&alone, format!("{}-saving-{attempt}", commit.id), unsaved));
