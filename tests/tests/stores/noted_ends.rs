@@ -360,6 +360,27 @@ async fn what_a_node_saves_in_the_midst_of_a_step_has_the_steps_before() {
     }
 }
 
+/// Of a step before which nothing was noted, where the save demands nothing of the claim: the step is whole.
+#[tokio::test]
+async fn what_a_node_saves_behind_a_whole_step_is_no_other_turn_to_its_run() {
+    for publishes in [true, false] {
+        let bench = Bench::new().await;
+        let reader = bench.process();
+        let fresh = Run::fresh(bench.process());
+        let fresh = if publishes { fresh } else { fresh.quiet() };
+        let mut run = fresh.going(&bench, 1).await;
+        run.say();
+        run.commit(&run.free_save()).await.expect("it is saved");
+        assert_eq!(session(&reader).await, (2, run.kept().into_map()));
+        run.whole_step(&bench).await;
+        let new = Run::taken_over(bench.process(), "worker-b", 61).await;
+        // So nothing is carried over onto what it has saved itself.
+        assert_eq!((new.version, session(&reader).await), (3, (3, new.kept().into_map())));
+        let record = reader.load_invocation(&TASK.into()).await.expect("an answer").expect("it is there");
+        assert_eq!((record.paused.state, record.saved), (run.state(), None));
+    }
+}
+
 type Leave = (&'static str, fn(&Run) -> Commit);
 
 const LEAVES: [Leave; 4] = [

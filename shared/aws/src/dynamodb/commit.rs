@@ -98,13 +98,8 @@ impl CommitWriter {
         };
         match &written {
             Ok(()) => self.steps.written(commit)?,
-            Err(error) => {
-                if error.may_be_written()
-                    && let Some(write) = &commit.invocation
-                {
-                    self.steps.forget(write.invocation_id());
-                }
-            }
+            Err(error) if error.may_be_written() => self.steps.forget_touched(commit),
+            Err(_) => {}
         }
         written
     }

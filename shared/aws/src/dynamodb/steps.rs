@@ -20,7 +20,8 @@
 //! - A run that publishes nothing has a stream of its own for its notes, to which nobody else appends: whatever ends it puts a
 //!   fence there. Those batches go by themselves.
 //! - A node may save the session in the midst of a step, with what was noted before. The invocation says so from then on
-//!   ([`NOTED_SAVED`]) until its next step, which is whole: what is carried over onto that save begins behind the notes.
+//!   ([`NOTED_SAVED`]), if there is something, until its next step, which is whole: what is carried over onto that save begins
+//!   behind the notes.
 //! - Notes hold no part of the session's record. What ends such an invocation without saving its session finds
 //!   [`NOTED_IN`], reads the notes, and saves what they brought.
 
@@ -33,8 +34,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::Part;
 use dormouse_ports::{
     Append, Claim, Commit, EndOfStream, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner,
-    PausedInvocation, ProgressFrom, SessionExpectation, SessionWrite, SharedBeginning, SharedField, SharedMap,
-    StoreError, StoredList, StreamEnd,
+    PausedInvocation, ProgressFrom, SessionExpectation, SessionId, SessionWrite, SharedBeginning, SharedField,
+    SharedMap, StoreError, StoredList, StreamEnd,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -274,6 +275,7 @@ pub(super) struct RecentSteps(Mutex<VecDeque<RecentStep>>);
 #[derive(Clone, Debug)]
 struct RecentStep {
     id: InvocationId,
+    session_id: SessionId,
     /// The claim under which it was written whole.
     owner: Owner,
     until: Timestamp,
@@ -339,13 +341,19 @@ impl RecentSteps {
 
     /// `commit` was written whole.
     pub(super) fn written(&self, commit: &Commit) -> Result<(), StoreError> {
-        let Some(write) = &commit.invocation else { return Ok(()) };
+        let Some(write) = &commit.invocation else {
+            self.forget_touched(commit);
+            return Ok(());
+        };
         match write {
             InvocationWrite::AssertClaimed { invocation_id, owner, .. } => self.appended(commit, invocation_id, owner),
             InvocationWrite::Progress { paused, claim: Some(claim), .. } => {
                 self.forget(&paused.invocation_id);
-                let save = commit.session.as_ref().and_then(|session| session.save.as_ref());
-                let (Some((save, _)), Some((stream, first))) = (save, noted_behind(commit)) else { return Ok(()) };
+                let save =
+                    commit.session.as_ref().and_then(|session| Some((&session.session_id, session.save.as_ref()?)));
+                let (Some((session_id, (save, _))), Some((stream, first))) = (save, noted_behind(commit)) else {
+                    return Ok(());
+                };
                 let own = own_append(stream.clone().into_owned(), first);
                 let append = keeping_end(commit).unwrap_or(&own);
                 let step = Noteable { paused, claim, append, save, fields: &commit.growing };
@@ -353,8 +361,8 @@ impl RecentSteps {
                 if let Some(place) = step.place()? {
                     let place = StepPlace { saves: Vec::new(), ..place };
                     let (id, owner, until) = (paused.invocation_id.clone(), claim.owner.clone(), claim.until);
-                    let (stream, position) = (stream.into_owned(), last_of(append));
-                    self.put(RecentStep { id, owner, until, stream, position, noted: 0, place });
+                    let (session_id, stream, position) = (session_id.clone(), stream.into_owned(), last_of(append));
+                    self.put(RecentStep { id, session_id, owner, until, stream, position, noted: 0, place });
                 }
             }
             InvocationWrite::Suspend { .. }
@@ -408,6 +416,16 @@ impl RecentSteps {
     /// The next step of the invocation is whole.
     pub(super) fn forget(&self, id: &InvocationId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|step| step.id != *id);
+    }
+
+    /// The next step is whole of each run whose invocation `commit` may have changed, or whose session it may have saved: a node of
+    /// it may have, and what is carried over onto that begins with a step that was written whole.
+    pub(super) fn forget_touched(&self, commit: &Commit) {
+        let id = commit.invocation.as_ref().map(InvocationWrite::invocation_id);
+        let saved = commit.session.as_ref().filter(|session| session.save.is_some());
+        let saved = saved.map(|session| &session.session_id);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|step| id != Some(&step.id) && saved != Some(&step.session_id));
     }
 }
 

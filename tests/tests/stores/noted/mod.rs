@@ -173,6 +173,8 @@ pub(crate) struct Run {
     pub(crate) version: u64,
     /// The end of the stream.
     pub(crate) tip: StreamTip,
+    /// False if it publishes nothing, as a turn that is no task.
+    pub(crate) publishes: bool,
     from: ProgressFrom,
     stored: Vec<StoredList>,
 }
@@ -195,19 +197,29 @@ impl Run {
             paused,
             version: 0,
             tip: StreamTip::default(),
+            publishes: true,
             from: ProgressFrom::Fresh,
             stored: Vec::new(),
         }
     }
 
+    /// The run as one that publishes nothing.
+    pub(crate) fn quiet(self) -> Self {
+        Self { publishes: false, ..self }
+    }
+
     /// A run with so many steps, the first of which was written whole, and each of the others noted.
     pub(crate) async fn with_steps(bench: &Bench, steps: usize) -> Self {
-        let mut run = Self::fresh(bench.process());
-        run.step().await.expect("the first step is written");
+        Self::fresh(bench.process()).going(bench, steps).await
+    }
+
+    /// The same of a run of which nothing is stored.
+    pub(crate) async fn going(mut self, bench: &Bench, steps: usize) -> Self {
+        self.step().await.expect("the first step is written");
         for _ in 1..steps {
-            run.noted_step(bench).await;
+            self.noted_step(bench).await;
         }
-        run
+        self
     }
 
     /// The run as `owner` takes it over at `now`.
@@ -232,6 +244,7 @@ impl Run {
             version: paused.session_version.expect("it is of a session"),
             paused,
             tip: store.tip(SESSION).await.expect("an answer"),
+            publishes: true,
             from: ProgressFrom::Claimed(request.owner.clone()),
             stored,
             store,
@@ -331,13 +344,24 @@ impl Run {
         self.saving(InvocationWrite::AssertClaimed { invocation_id, generation: 0, owner })
     }
 
-    /// `write` with a save of the session, and an event.
+    /// The same without a condition on the claim: no step was noted before.
+    pub(crate) fn free_save(&self) -> Commit {
+        Commit { invocation: None, journal: Journal::default(), ..self.held_save() }
+    }
+
+    /// `write` with a save of the session, and what it publishes.
     fn saving(&self, write: InvocationWrite) -> Commit {
         let save = Some((self.kept(), "1".to_owned()));
         let session = session_write(self.version, save);
         let fields = GROWING.map(Arc::<str>::from).to_vec();
         let growing = GrowingLists { fields, stored: self.stored.clone() };
-        Commit { session: Some(session), growing, ..telling(write, &self.tip) }
+        Commit { session: Some(session), growing, ..self.telling(write) }
+    }
+
+    /// `write` with an event, if it publishes some.
+    pub(crate) fn telling(&self, write: InvocationWrite) -> Commit {
+        let told = telling(write, &self.tip);
+        if self.publishes { told } else { Commit { journal: Journal::default(), ..told } }
     }
 
     /// Writes `commit`.
