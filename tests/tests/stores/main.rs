@@ -4,6 +4,7 @@ mod checkpoint_store;
 mod embedded_store;
 mod faults;
 mod noted;
+mod noted_apart;
 mod noted_ends;
 mod noted_steps;
 mod partitions;

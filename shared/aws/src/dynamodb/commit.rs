@@ -35,7 +35,7 @@ use super::fault::{RequestFault, fault};
 use super::invocation::InvocationItems;
 use super::item::{Item, optional_text, text_value};
 use super::journal::AppendWrites;
-use super::keys::{COMMIT_ID, Key, NOTED_IN};
+use super::keys::{COMMIT_ID, Key};
 use super::plan::{Notes, Plan, PlanPart};
 use super::recent::RecentLists;
 use super::requests::Table;
@@ -63,7 +63,8 @@ enum ItemsVerdict {
 /// What came of a commit that is written whole.
 enum WholeVerdict {
     Written,
-    /// Nothing: it ends an invocation of which steps may be noted, and saves no session. The item of the invocation.
+    /// Nothing: it ends an invocation of which steps may be noted, and was to save what they have brought to its session, as far as
+    /// that was known. The item of the invocation.
     Noted(Item),
 }
 
@@ -93,7 +94,7 @@ impl CommitWriter {
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         let written = match self.write_whole(commit, Notes::Unknown).await {
             Ok(WholeVerdict::Written) => Ok(()),
-            Ok(WholeVerdict::Noted(item)) => self.write_with_notes(commit, &item).await,
+            Ok(WholeVerdict::Noted(item)) => self.write_with_notes(commit, item).await,
             Err(error) => Err(error),
         };
         match &written {
@@ -151,10 +152,10 @@ impl CommitWriter {
 
     /// Writes `commit`, which ends an invocation, or its pause, of which steps may be noted, as its `item` says: what they have
     /// brought to its session is saved as well, unless another turn has saved since.
-    async fn write_with_notes(&self, commit: &Commit, item: &Item) -> Result<(), CommitError> {
+    async fn write_with_notes(&self, commit: &Commit, mut item: Item) -> Result<(), CommitError> {
         for attempt in 0..FENCE_ATTEMPTS {
-            let found = match self.invocations.whole_record(item).await {
-                Ok(record) => self.notes.unsaved(record, item).await,
+            let found = match self.invocations.whole_record(&item).await {
+                Ok(record) => self.notes.unsaved(record, &item).await,
                 Err(error) => Err(error),
             };
             // What cannot be read can be ended all the same.
@@ -164,23 +165,26 @@ impl CommitWriter {
             alone.journal.appends.extend(fence);
             let saving = unsaved.map(|unsaved| saving(&alone, format!("{}-saving-{attempt}", commit.id), unsaved));
             let saved = match &saving {
-                Some(saving) => self.write_whole(saving, Notes::Known).await,
+                Some(saving) => self.write_whole(saving, Notes::Known(&item)).await,
                 None => Err(CommitError::SessionConflict),
             };
             let written = match saved {
-                Err(CommitError::SessionConflict) => self.write_whole(&alone, Notes::Known).await,
+                Err(CommitError::SessionConflict) => self.write_whole(&alone, Notes::Known(&item)).await,
                 saved => saved,
             };
             match written {
                 // Its worker has noted a step meanwhile.
                 Err(CommitError::Journal(JournalConflict::Stream(stream))) if owner_of_stream(&stream).is_some() => {}
-                written => return written.map(|_| ()),
+                // It has written one whole.
+                Ok(WholeVerdict::Noted(found)) => item = found,
+                Ok(WholeVerdict::Written) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
         Err(CommitError::Store(StoreError::Unavailable("the run takes steps faster than it can be ended".to_owned())))
     }
 
-    async fn write_whole(&self, commit: &Commit, notes: Notes) -> Result<WholeVerdict, CommitError> {
+    async fn write_whole(&self, commit: &Commit, notes: Notes<'_>) -> Result<WholeVerdict, CommitError> {
         let (growing, known) = self.recent.knowing(commit);
         let mut plan = Plan::of(commit, &growing, known, (&self.bodies.config, notes))?;
         self.bodies.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
@@ -199,7 +203,7 @@ impl CommitWriter {
                 Ok(WholeVerdict::Written)
             }
             Ok(ItemsVerdict::Refused(index, found)) => match (plan.part(index), found) {
-                (Some(PlanPart::Invocation), Some(found)) if plan.unless_noted && found.contains_key(NOTED_IN) => {
+                (Some(PlanPart::Invocation), Some(found)) if plan.is_noted_elsewhere(&found) => {
                     Ok(WholeVerdict::Noted(found))
                 }
                 (Some(PlanPart::Session(write)), found)

@@ -14,6 +14,7 @@ use super::invocation::{self, End};
 use super::item::{Item, text_value};
 use super::journal::AppendWrites;
 use super::keys::{CHUNK, Key};
+use super::steps::NotedPlace;
 use super::write::ItemWrite;
 use super::{counters, journal, pending, session, signal, steps};
 
@@ -51,19 +52,20 @@ pub(super) struct Plan<'a> {
     rows_along: bool,
     /// True if places in lists do.
     places_along: bool,
-    /// True if it is refused where steps of its invocation may be noted.
-    pub(super) unless_noted: bool,
+    /// It is refused where steps of its invocation are noted at another place.
+    noted: Option<NotedPlace>,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
 }
 
 /// What the writer of a commit knows of steps that were noted of its invocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notes {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Notes<'n> {
     /// Nothing. What ends the invocation without saving its session is refused where there may be some.
     Unknown,
-    /// All of them: a session that is saved has what they brought, and so has an invocation that is put aside with it.
-    Known,
+    /// All of them, behind this item of the invocation: a session that is saved has what they brought, and so has an invocation
+    /// that is put aside with it. It is refused where the invocation was written whole since.
+    Known(&'n Item),
 }
 
 impl<'a> Plan<'a> {
@@ -72,7 +74,7 @@ impl<'a> Plan<'a> {
         commit: &'a Commit,
         growing: &'a GrowingLists,
         known: KnownMarks,
-        (config, notes): (&StoreConfig, Notes),
+        (config, notes): (&StoreConfig, Notes<'_>),
     ) -> Result<Self, StoreError> {
         let mut encoder = Encoder::knowing(config, growing, origin(commit));
         encoder.known = known;
@@ -82,8 +84,11 @@ impl<'a> Plan<'a> {
         let places_along = !is_step && !commit.journal.appends.is_empty() && takes_from_counters(commit);
         let rows_along = is_step || places_along;
         let (parts, places, sendings) = Default::default();
-        let unless_noted = notes == Notes::Unknown && ends_unsaved(commit);
-        let mut plan = Self { encoder, parts, places, sendings, rows_along, places_along, unless_noted, witness: None };
+        let noted = match notes {
+            Notes::Unknown => ends_unsaved(commit).then(NotedPlace::default),
+            Notes::Known(item) => Some(NotedPlace::of(item)),
+        };
+        let mut plan = Self { encoder, parts, places, sendings, rows_along, places_along, noted, witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -140,6 +145,11 @@ impl<'a> Plan<'a> {
         self.sendings.is_empty() && matches!(self.parts.as_slice(), [(_, write)] if !write.needs_transaction())
     }
 
+    /// True if it was refused because steps of its invocation, which is `found` so, are noted elsewhere.
+    pub(super) fn is_noted_elsewhere(&self, found: &Item) -> bool {
+        self.noted.as_ref().is_some_and(|place| *place != NotedPlace::of(found))
+    }
+
     /// The subject of the change `index` of those [sent](Self::sent_at).
     pub(super) fn part(&self, index: usize) -> Option<PlanPart<'a>> {
         let guards = self.sendings.iter().map(|one| PlanPart::Stream(one.stream()));
@@ -171,7 +181,7 @@ impl<'a> Plan<'a> {
         &mut self,
         commit: &Commit,
         write: &InvocationWrite,
-        (config, notes): (&StoreConfig, Notes),
+        (config, notes): (&StoreConfig, Notes<'_>),
     ) -> Result<(), StoreError> {
         let encoder = &mut self.encoder;
         let id = id_of(commit);
@@ -264,7 +274,8 @@ impl<'a> Plan<'a> {
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::PutAside { paused, owner, failure } => {
-                let rewrites = notes == Notes::Known && commit.session.is_some();
+                let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
+                let rewrites = saves && matches!(notes, Notes::Known(_));
                 let put_aside = (&**paused, owner, rewrites);
                 let change = invocation::put_aside_write(encoder, put_aside, failure, id, commit.now)?;
                 self.change_invocation(&paused.invocation_id, change);
@@ -332,7 +343,10 @@ impl<'a> Plan<'a> {
 
     fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: ItemWrite) {
         self.witness = Some(Key::invocation(id));
-        let change = if self.unless_noted { change.when("attribute_not_exists(noted_in)") } else { change };
+        let change = match &self.noted {
+            Some(place) => place.demanded_of(change),
+            None => change,
+        };
         self.parts.push((PlanPart::Invocation, change));
     }
 

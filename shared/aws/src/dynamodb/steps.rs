@@ -481,34 +481,38 @@ impl StepNotes {
             return Ok(NotedRun { record, saves: None, newest: None });
         };
         let from = number(item, NOTED_FROM)?;
-        let mut after = from.checked_sub(1).map(keys::batch_order);
-        let (mut notes, mut newest, mut is_whole_again) = (Vec::new(), None, false);
-        let mut next = owner_of_stream(stream).map(|_| from + 1);
-        loop {
-            let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
+        // In a stream of its own a step that is written whole has no batch.
+        let is_own = owner_of_stream(stream).is_some();
+        let mut after = if is_own { Some(from) } else { from.checked_sub(1) }.map(keys::batch_order);
+        let (mut notes, mut newest, mut is_whole_again) = (Vec::new(), None::<Item>, false);
+        let mut next = from + 1;
+        'stream: loop {
+            let range = KeyRange { pk: keys::stream_partition(stream), after: after.take(), backwards: false };
             let batches = self.table.query_range(&range, BATCHES).await?;
             let is_last = batches.len() < BATCHES;
-            for batch in &batches {
-                if number(batch, FIRST_POSITION)? <= from {
-                    continue;
+            for batch in batches {
+                let first = number(&batch, FIRST_POSITION)?;
+                if is_own && first != next {
+                    // Behind a step that was written whole since `item` was read, and has taken other positions.
+                    break 'stream;
                 }
+                next = first + 1;
                 // A step that was written whole since `item` was read, of this run or another one: what is noted of this run
-                // behind it changes that one. In a stream of its own it has no batch, and takes other positions.
-                let is_elsewhere = next.is_some_and(|next| number(batch, FIRST_POSITION).is_ok_and(|at| at != next));
-                is_whole_again |= batch.contains_key(NOTED_FROM) || is_elsewhere;
-                next = next.map(|next| next + 1);
-                if !is_whole_again
-                    && let Some(note) = self.bodies.optional_body::<StepNote>(batch, STEP).await?
+                // behind it changes that one.
+                is_whole_again |= first > from && batch.contains_key(NOTED_FROM);
+                if first > from
+                    && !is_whole_again
+                    && let Some(note) = self.bodies.optional_body::<StepNote>(&batch, STEP).await?
                     && note.invocation_id == record.paused.invocation_id
                 {
                     notes.push(note);
                 }
+                after = Some(text(&batch, keys::SK)?.to_owned());
+                newest = Some(batch);
             }
-            newest = batches.into_iter().next_back().or(newest);
             if is_last {
                 break;
             }
-            after = newest.as_ref().map(|batch| text(batch, keys::SK).map(str::to_owned)).transpose()?;
         }
         let saves = notes.iter().rev().find_map(|note| note.saves.clone());
         let record = if notes.is_empty() { record } else { with_notes(record, notes)? };
@@ -589,6 +593,28 @@ pub(super) struct Unsaved {
     pub(super) session: SessionWrite,
     /// The lists that the store has of both.
     pub(super) stored: Vec<StoredList>,
+}
+
+/// Where the steps of an invocation are noted, and behind which position, as its item says; `None` where none are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct NotedPlace(Option<[AttributeValue; 2]>);
+
+impl NotedPlace {
+    pub(super) fn of(item: &Item) -> Self {
+        let attribute = |name: &str| item.get(name).cloned();
+        Self(attribute(NOTED_IN).zip(attribute(NOTED_FROM)).map(<[AttributeValue; 2]>::from))
+    }
+
+    /// `change` of the invocation, on the condition that they are noted there still.
+    pub(super) fn demanded_of(&self, change: ItemWrite) -> ItemWrite {
+        match &self.0 {
+            None => change.when("attribute_not_exists(noted_in)"),
+            Some([stream, from]) => change
+                .when("noted_in = :noted_in AND noted_from = :noted_from")
+                .with(":noted_in", stream.clone())
+                .with(":noted_from", from.clone()),
+        }
+    }
 }
 
 /// The owner of a fence behind which a stream is over, since it was erased.

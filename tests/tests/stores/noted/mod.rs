@@ -203,9 +203,14 @@ impl Run {
         }
     }
 
+    /// The run as one that publishes an event with each step, or nothing.
+    pub(crate) fn publishing(self, publishes: bool) -> Self {
+        Self { publishes, ..self }
+    }
+
     /// The run as one that publishes nothing.
     pub(crate) fn quiet(self) -> Self {
-        Self { publishes: false, ..self }
+        self.publishing(false)
     }
 
     /// A run with so many steps, the first of which was written whole, and each of the others noted.
