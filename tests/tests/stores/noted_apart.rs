@@ -376,3 +376,95 @@ async fn batches_at_other_places_of_its_stream_are_none_of_its_own() {
     new.noted_step(&bench).await;
     new.check(&reader).await;
 }
+
+/// What happens while a step is on its way.
+#[derive(Clone, Copy, Debug)]
+enum Meanwhile {
+    TakenOver,
+    Canceled,
+    PutAside,
+    /// All of it, by so many items at a time.
+    Erased(i32),
+}
+
+impl Meanwhile {
+    async fn happens(self, bench: &Bench) {
+        let process = bench.process();
+        let write = match self {
+            Self::TakenOver => {
+                taken_over(bench, "worker-b", 61).await;
+                return;
+            }
+            Self::Erased(page_size) => {
+                bench.erase(page_size).await;
+                return;
+            }
+            Self::Canceled => canceled(listed(&process).await),
+            Self::PutAside => put_aside(listed(&process).await, "worker-a".into()),
+        };
+        process.commit(&ending(write)).await.expect("it ends");
+    }
+}
+
+/// Its worker knows nothing of it, and has sent its step already.
+#[tokio::test]
+async fn a_step_that_is_on_its_way_is_refused_and_leaves_nothing() {
+    use Meanwhile::{Canceled, Erased, PutAside, TakenOver};
+    let all: [&[Meanwhile]; 12] = [
+        &[TakenOver],
+        &[Canceled],
+        &[PutAside],
+        &[TakenOver, Canceled],
+        &[Erased(1)],
+        &[TakenOver, Erased(1)],
+        &[Canceled, Erased(1)],
+        &[PutAside, Erased(1)],
+        &[Erased(100)],
+        &[TakenOver, Erased(100)],
+        &[Canceled, Erased(100)],
+        &[PutAside, Erased(100)],
+    ];
+    for meanwhile in all {
+        for steps in [1, 2, 4] {
+            let told = format!("{meanwhile:?} behind {steps} steps");
+            let bench = Bench::new().await;
+            let reader = bench.process();
+            let (store, mut gate) = bench.gated();
+            let mut old = Run::fresh(store.clone()).quiet();
+            for _ in 0..steps {
+                gate.drive(old.step(), async |_| {}).await.expect("it is written");
+            }
+            let kept = old.kept().into_map();
+            let mut late = old.clone();
+            late.say();
+            let step = late.progress();
+            for attempt in 0..2 {
+                let happens = async |number: usize| {
+                    if (attempt, number) == (0, 0) {
+                        for one in meanwhile {
+                            one.happens(&bench).await;
+                        }
+                    }
+                };
+                let refused = gate.drive(store.step(&step), happens).await;
+                assert!(is_refused(&refused), "{told}: {refused:?}");
+            }
+            if matches!(meanwhile.last(), Some(Erased(_))) {
+                let left = bench.left().await;
+                assert!(left.is_empty(), "{told}: {left:?}");
+                continue;
+            }
+            let (_, state) = session(&reader).await;
+            let record = reader.load_invocation(&TASK.into()).await.expect("an answer").expect("it is there");
+            match record.status {
+                InvocationStatus::Canceled(_) => assert_eq!(state, kept, "{told}"),
+                InvocationStatus::Resuming(_) | InvocationStatus::Errored(_) => {
+                    assert_eq!(record.paused.state, old.committed.state, "{told}");
+                }
+                InvocationStatus::Suspended
+                | InvocationStatus::Accepted { .. }
+                | InvocationStatus::Completed { .. } => panic!("{told}: {:?}", record.status),
+            }
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dormouse_aws::Belongings;
 use dormouse_ports::{
     Append, Cancellation, Category, ClaimOutcome, Commit, CommitError, Commits, FailureRecord, Fed, FeedRequest,
     InvocationStatus, InvocationWrite, Invocations, Map, Owner, PausedInvocation, Records, SharedField, SharedItems,
@@ -526,16 +525,13 @@ async fn a_feed_tells_of_what_was_appended_and_of_nothing_else() {
     assert_eq!((told(1).await, told(10).await), (vec![1, 5], vec![1, 5]));
 }
 
-/// A run in the midst of its work, of which everything was erased, after it was canceled or before.
-async fn erased(bench: &Bench, is_canceled: bool) -> Run {
+/// A run in the midst of its work, of which everything was erased, by so many items at a time, after it was canceled or before.
+async fn erased(bench: &Bench, is_canceled: bool, page_size: i32) -> Run {
     let run = Run::with_steps(bench, 4).await;
-    let process = bench.process();
     if is_canceled {
-        process.commit(&telling(canceled(run.committed.clone()), &run.tip)).await.expect("it is canceled");
+        bench.process().commit(&telling(canceled(run.committed.clone()), &run.tip)).await.expect("it is canceled");
     }
-    let owners = [SESSION.to_owned(), TASK.to_owned()].into();
-    let belongings = Belongings { owners, ..Belongings::default() };
-    process.eraser().erase(&belongings).await.expect("it erases");
+    bench.erase(page_size).await;
     run
 }
 
@@ -544,7 +540,7 @@ async fn with_a_session_its_noted_steps_are_erased() {
     for is_canceled in [false, true] {
         let bench = Bench::new().await;
         let reader = bench.process();
-        erased(&bench, is_canceled).await;
+        erased(&bench, is_canceled, 100).await;
         assert_eq!(reader.entries(SESSION, 0, 100).await.expect("an answer"), []);
         assert_eq!(session(&reader).await.0, 0);
         assert_eq!(reader.load_invocation(&TASK.into()).await.expect("an answer"), None);
@@ -621,15 +617,18 @@ async fn a_run_that_is_taken_over_while_its_session_is_erased_leaves_nothing() {
 /// Its worker was in the midst of a step, which takes as long as a model does.
 #[tokio::test]
 async fn a_step_that_comes_after_its_session_was_erased_leaves_nothing() {
-    for is_canceled in [false, true] {
+    for (is_canceled, page_size) in [(false, 100), (true, 100), (false, 1), (true, 1)] {
         let bench = Bench::new().await;
         let reader = bench.process();
-        let mut run = erased(&bench, is_canceled).await;
+        let mut run = erased(&bench, is_canceled, page_size).await;
         run.say();
         for _ in 0..2 {
             let late = run.store.step(&run.progress()).await;
             let left = reader.entries(SESSION, 0, 100).await.expect("an answer");
-            assert!(late.is_err() && left.is_empty(), "canceled before: {is_canceled}, {late:?}, {left:?}");
+            assert!(
+                late.is_err() && left.is_empty(),
+                "canceled before: {is_canceled}, {page_size} items, {late:?}, {left:?}"
+            );
         }
         assert_eq!(reader.load_invocation(&TASK.into()).await.expect("an answer"), None);
     }

@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use dormouse_aws::{DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
+use dormouse_aws::{Belongings, DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, EndOfStream, GrowingLists, IdSource,
@@ -74,10 +74,28 @@ impl Bench {
 
     /// The same, where a request is sent so many times.
     pub(crate) fn process_trying(&self, attempts: u32) -> DynamoDbStateStore {
-        let config = self.embedded.config().interceptor(self.meter.clone()).interceptor(self.faults.clone());
         let retry = RetryPolicy { attempts, ..RetryPolicy::default() };
-        let client = Client::from_conf(config.build());
-        DynamoDbStateStore::new(&client, TABLE, StoreConfig { retry, ..StoreConfig::default() })
+        self.process_of(StoreConfig { retry, ..StoreConfig::default() })
+    }
+
+    fn process_of(&self, store: StoreConfig) -> DynamoDbStateStore {
+        let config = self.embedded.config().interceptor(self.meter.clone()).interceptor(self.faults.clone());
+        DynamoDbStateStore::new(&Client::from_conf(config.build()), TABLE, store)
+    }
+
+    /// Erases the task and its session, by so many items of the table at a time.
+    pub(crate) async fn erase(&self, page_size: i32) {
+        let process = self.process_of(StoreConfig { page_size, ..StoreConfig::default() });
+        let owners = [SESSION.to_owned(), TASK.to_owned()].into();
+        let belongings = Belongings { owners, ..Belongings::default() };
+        process.eraser().erase(&belongings).await.expect("it erases");
+    }
+
+    /// The keys of all that is in the table, beside fences.
+    pub(crate) async fn left(&self) -> Vec<[String; 2]> {
+        let scanned = self.embedded.client().scan().table_name(TABLE).send().await.expect("an answer");
+        let left = scanned.items.unwrap_or_default().into_iter().filter(|item| !item.contains_key("fenced_by"));
+        left.map(|item| ["pk", "sk"].map(|name| item[name].as_s().expect("a text").clone())).collect()
     }
 
     /// The same, each of whose requests waits at a gate.
