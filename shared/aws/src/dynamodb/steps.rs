@@ -18,7 +18,9 @@
 //! - An invocation of which steps may be noted says so in its item ([`NOTED_IN`], [`NOTED_FROM`]), and its pause is in a
 //!   form that a build which does not look for notes cannot read.
 //! - A run that publishes nothing has a stream of its own for its notes, to which nobody else appends: whatever ends it puts a
-//!   fence there. Those batches go by themselves.
+//!   fence there, on the condition that no step was written whole since it has read them. Each of those takes positions of
+//!   its own, by its number, and only what stands right behind them without a gap is noted behind it. Those batches go by
+//!   themselves.
 //! - A node may save the session in the midst of a step, with what was noted before. The invocation says so from then on
 //!   ([`NOTED_SAVED`]), if there is something, until its next step, which is whole: what is carried over onto that save begins
 //!   behind the notes.
@@ -68,8 +70,8 @@ const OWN_STREAM: &str = "notes:";
 /// Number of positions of such a stream for each step of a run: more than are noted behind one that is written whole.
 const POSITIONS: u64 = 1 << 10;
 /// Time for which the batches of such a stream are kept. A run goes on within minutes of the death of its worker, and is written
-/// whole then.
-const NOTES_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// whole then. Shorter by days than an invocation is kept that has ended: whoever is given its id again finds none of them.
+const NOTES_KEPT: SignedDuration = SignedDuration::from_hours(20 * 24);
 
 /// What a batch holds of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -653,4 +655,16 @@ fn with_notes(record: InvocationRecord, notes: Vec<StepNote>) -> Result<Invocati
         pause.map_err(|error| StoreError::Corrupt(format!("the steps that were noted: {error}")))?;
     let paused = PausedInvocation { state: state.into(), begun_for, session_version, ..pause };
     Ok(InvocationRecord { status, paused, stored, saved: Some(saved) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dynamodb::StoreConfig;
+
+    #[test]
+    fn what_was_noted_is_gone_before_the_id_of_its_invocation_is_free() {
+        let kept = SignedDuration::try_from(StoreConfig::default().finished_kept).expect("a duration");
+        assert!(kept - NOTES_KEPT >= SignedDuration::from_hours(7 * 24), "a table takes days to remove what is over");
+    }
 }
