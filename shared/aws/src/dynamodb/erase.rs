@@ -295,8 +295,8 @@ impl Fences {
         Self { now, noted: BTreeSet::new(), ends: BTreeMap::new(), stand: BTreeSet::new() }
     }
 
-    /// Knows what is found at `key`: a batch of a stream that is erased, or the fence of an earlier erasure, which may have come to
-    /// no end; those of one stream come in order. Or an invocation whose steps are noted in a stream of its own, which begins with
+    /// Knows what is found at `key`: a batch of a stream that is erased, or a fence: of who took its run over, or of an earlier
+    /// erasure, which may have come to no end. Those of one stream come in order. Or an invocation whose steps are noted in a stream of its own, which begins with
     /// the first that is.
     fn find(&mut self, key: &Key, item: &Item) -> Result<(), StoreError> {
         if let Some(own) = optional_text(item, NOTED_IN).filter(|stream| owner_of_stream(stream).is_some()) {
@@ -304,7 +304,7 @@ impl Fences {
             return Ok(());
         }
         let Some(last) = optional_number(item, LAST_POSITION)? else { return Ok(()) };
-        let is_fence = is_erased(item);
+        let is_fence = item.contains_key(FENCED_BY);
         if is_fence || item.contains_key(STEP) || item.contains_key(NOTED_FROM) {
             self.noted.insert(key.pk.clone());
         }
