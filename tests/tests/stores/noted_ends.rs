@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_aws::Belongings;
 use dormouse_ports::{
     Append, Cancellation, Category, ClaimOutcome, Commit, CommitError, Commits, FailureRecord, Fed, FeedRequest,
     InvocationStatus, InvocationWrite, Invocations, Map, Owner, PausedInvocation, Records, SharedField, SharedItems,

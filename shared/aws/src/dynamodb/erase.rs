@@ -305,7 +305,9 @@ impl Fences {
         }
         let Some(last) = optional_number(item, LAST_POSITION)? else { return Ok(()) };
         let is_fence = item.contains_key(FENCED_BY);
-        if is_fence || item.contains_key(STEP) || item.contains_key(NOTED_FROM) {
+        let stream = key.pk.strip_prefix(&keys::stream_partition(""));
+        let is_own = stream.is_some_and(|stream| owner_of_stream(stream).is_some());
+        if is_own || is_fence || item.contains_key(STEP) || item.contains_key(NOTED_FROM) {
             self.noted.insert(key.pk.clone());
         }
         let is_recent = |at| self.now.duration_since(at) <= NOTED;
