@@ -2,6 +2,7 @@
 
 mod commit;
 mod told;
+mod writing;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,10 +16,10 @@ use dormouse_harness::chat::MESSAGES;
 use dormouse_json::Items;
 use dormouse_ports::{
     Category, Claim, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing,
-    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map,
-    PausedInvocation, Records, Resolution, Said, StepWritten, StoreError, SuspendFrom, TurnStore,
+    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation,
+    Records, Resolution, Said, StepWritten, StoreError, SuspendFrom, TurnStore,
 };
-use dormouse_protocol::id::{QuotaId, TaskId};
+use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::{Message, Task, TaskStatus};
 use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
@@ -26,10 +27,9 @@ use jiff::Timestamp;
 use crate::broken_off::break_off;
 use crate::change::{By, SessionChange};
 use crate::conversation::{heard_entry, joining};
-use crate::delegated::delegated;
 use crate::documents::{Kept, Resource, Stored};
 use crate::ending::{TaskEnd, end, say};
-use crate::quotas::{self, Verdict};
+use crate::quotas;
 use crate::receipts::{AnsweredApproval, RecentTallies, Recorded, TaskTally, note_approval};
 use crate::recent::{RecentTask, RecentTasks};
 use crate::refusal::unsigned;
@@ -37,9 +37,10 @@ use crate::tasks::stretches;
 use crate::{AppendNotifier, Receipts, transcript};
 
 pub(crate) use commit::task_called;
-use commit::{ended_by_quota, ends, goes_on, task_of, untold};
+use commit::{ends, goes_on};
 pub(crate) use told::publish;
 use told::{TaskPause, messages_since, record, suspended, waiting};
+use writing::WrittenAs;
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
 pub(crate) const ATTEMPTS: u32 = 64;
@@ -139,27 +140,7 @@ impl RecordingStore {
     }
 
     pub(crate) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.write_as(commit, Durable::Commit).await.map(|_| ())
-    }
-
-    /// The same with a commit that may be a durable step.
-    async fn write_as(&self, commit: &Commit, durable: Durable) -> Result<StepWritten, CommitError> {
-        let commits = &self.store.commits;
-        let written = match durable {
-            Durable::Commit => commits.commit(commit).await.map(|()| StepWritten::Whole),
-            Durable::Step => commits.step(commit).await,
-        }?;
-        for append in &commit.journal.appends {
-            self.notifier.notify(&append.stream);
-            // What is reported later is not in the feed yet.
-            if let Some(fed) = append.fed.as_ref().filter(|_| append.leaves_unreported() == 0) {
-                self.notifier.notify(&fed.feed);
-            }
-        }
-        for accepted in &commit.journal.accepts {
-            self.call_for(accepted.invocation_id.clone()).await;
-        }
-        Ok(written)
+        self.write_as(commit, WrittenAs::Commit).await.map(|_| ())
     }
 
     /// Calls for a worker for `invocation_id`. A call that is lost is made by the sweep.
@@ -168,16 +149,6 @@ impl RecordingStore {
         if let Err(error) = bus.publish(WorkCall::new(invocation_id.clone()).event()).await {
             tracing::warn!(%error, %invocation_id, "no worker could be called for accepted work; the next sweep calls one");
         }
-    }
-
-    /// Writes `commit`, without publishing anything.
-    async fn pass(&self, commit: &Commit, durable: Durable) -> Result<StepWritten, CommitError> {
-        if commit.journal.recorded.is_none() {
-            return self.write_as(commit, durable).await;
-        }
-        let commit = untold(commit);
-        let changes_nothing = commit.session.is_none() && commit.invocation.is_none() && commit.journal.is_empty();
-        if changes_nothing { Ok(StepWritten::Whole) } else { self.write_as(&commit, durable).await }
     }
 
     /// The `R` called `id`, as it is stored.
@@ -539,11 +510,11 @@ impl From<RecordingStore> for TurnStore {
 #[async_trait]
 impl Commits for RecordingStore {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.publishing(commit, Durable::Commit).await.map(|_| ())
+        self.publishing(commit, WrittenAs::Commit).await.map(|_| ())
     }
 
     async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
-        self.publishing(commit, Durable::Step).await
+        self.publishing(commit, WrittenAs::Step).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
@@ -558,93 +529,6 @@ impl Commits for RecordingStore {
             );
         }
         Ok(outcome)
-    }
-}
-
-/// What is asked of the store with a commit.
-#[derive(Clone, Copy, Debug)]
-enum Durable {
-    Commit,
-    /// It is a durable step, which may be noted.
-    Step,
-}
-
-/// Outcome of a commit with its publication.
-enum PublishOutcome {
-    Written(StepWritten),
-    /// Nothing was written: its task may not go on.
-    UsedUp {
-        id: QuotaId,
-        limit: &'static str,
-    },
-}
-
-impl RecordingStore {
-    /// Writes `commit`, and with it what there is to publish of it.
-    async fn publishing(&self, commit: &Commit, durable: Durable) -> Result<StepWritten, CommitError> {
-        if let Some(delegated) = delegated(commit) {
-            return self.delegate(commit, delegated).await.map(|()| StepWritten::Whole);
-        }
-        let Some(task) = task_of(commit) else { return self.pass(commit, durable).await };
-        match self.publish(&task, commit, durable).await? {
-            PublishOutcome::Written(written) => Ok(written),
-            PublishOutcome::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
-                // Its worker finds its claim gone, as after a cancellation.
-                Some(end) => match self.publish(&task, &end, Durable::Commit).await? {
-                    PublishOutcome::Written(_) | PublishOutcome::UsedUp { .. } => Err(CommitError::InvocationConflict),
-                },
-                None => Err(CommitError::InvocationConflict),
-            },
-        }
-    }
-
-    /// Writes `commit` of `task` together with its publication.
-    async fn publish(&self, task: &TaskId, commit: &Commit, durable: Durable) -> Result<PublishOutcome, CommitError> {
-        let mut told = untold(commit);
-        let own = told.journal.clone();
-        for attempt in 0..ATTEMPTS {
-            self.rest_before(attempt).await;
-            // Taken once: what another writer changed meanwhile is read.
-            let known = self.recent.take(task);
-            let Some(emitted) = self.emit(task, known, commit).await? else {
-                return self.pass(commit, durable).await.map(PublishOutcome::Written);
-            };
-            told.journal = own.clone().merged_with(emitted.journal);
-            // Another content is another commit: a store may answer a known id with its earlier answer.
-            told.id = format!("{}-{attempt}", commit.id);
-            match self.write_as(&told, durable).await {
-                Err(CommitError::Journal(JournalConflict::Counters(key))) => {
-                    let commit_id = format!("{}-period-{attempt}", commit.id);
-                    let commits = &*self.store.commits;
-                    let (taken, needs) = ((&key, commit.now), &quotas::WHILE_RUNNING);
-                    match quotas::judged(&*self.records, commits, taken, needs, commit_id).await? {
-                        Verdict::TryAgain => {}
-                        Verdict::UsedUp { id, limit, .. } => return Ok(PublishOutcome::UsedUp { id, limit }),
-                        Verdict::Unknown { id } => {
-                            let gone = format!("{id} is counted, and is not there");
-                            return Err(CommitError::Store(StoreError::Corrupt(gone)));
-                        }
-                    }
-                }
-                Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
-                Ok(written) => {
-                    match emitted.tally.filter(|_| emitted.recorded > 0) {
-                        Some(tally) => self.tallies.note(task, emitted.recorded, tally),
-                        None => self.tallies.forget(task),
-                    }
-                    let session = emitted.session.told_by(self.clock.now());
-                    self.recent.note(task.clone(), &told, emitted.as_stored, session);
-                    if let Some(next) = emitted.freed {
-                        self.call_for(next.as_str().into()).await;
-                    }
-                    return Ok(PublishOutcome::Written(written));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(CommitError::Store(StoreError::Unavailable(format!(
-            "{ATTEMPTS} attempts to record task {task}: each time, another writer had changed its session"
-        ))))
     }
 }
 
