@@ -31,7 +31,8 @@ pub trait Commits: Send + Sync {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError>;
 
     /// Writes `commit`, which is a [durable step](InvocationWrite::Progress), or nothing. The store may
-    /// [note](StepWritten::Noted) it only, which costs less.
+    /// [note](StepWritten::Noted) it only, which costs less. It does so only under the claim of the step: once that was
+    /// taken over, or the invocation ended or erased, it writes nothing any more.
     ///
     /// # Errors
     /// As of [`commit`](Self::commit).
@@ -45,9 +46,10 @@ pub trait Commits: Send + Sync {
 pub enum StepWritten {
     /// All of it.
     Whole,
-    /// All but the session, whose record stays as it was saved last. Whoever takes the invocation over is given the step
-    /// ([`InvocationRecord::saved`]), and a later commit that saves the session, or ends the invocation, saves what it
-    /// has brought.
+    /// All but the session, whose record and version stay as they were saved last. Whoever loads the invocation or takes it
+    /// over is given it behind the step, and what its session has as [`InvocationRecord::saved`]. A later commit of the worker
+    /// that saves the session expects that version. What ends the invocation or its pause and saves no session, as a
+    /// cancellation does, has the store save what the step has brought, unless another turn has saved meanwhile.
     Noted,
 }
 
@@ -303,7 +305,7 @@ pub enum InvocationWrite {
     },
     /// It stays as it is: only the condition that the claim is still the worker's. Everything else that the commit
     /// writes is true as long as it is. A session that is saved so has what steps that were only
-    /// [noted](StepWritten::Noted) have brought.
+    /// [noted](StepWritten::Noted) have brought, and lacks none of them from then on.
     AssertClaimed {
         /// The invocation.
         invocation_id: InvocationId,

@@ -565,7 +565,8 @@ pub struct InvocationRecord {
     /// [`GrowingLists`](crate::GrowingLists).
     pub stored: Vec<StoredList>,
     /// The outermost state with which its session was saved last, where steps that were
-    /// [noted](crate::StepWritten::Noted) since are ahead of it. `None` also where a node has
-    /// [saved](crate::InvocationWrite::AssertClaimed) the session behind them.
+    /// [noted](crate::StepWritten::Noted) since are ahead of it: from that to the state of [`paused`](Self::paused) is what the
+    /// session lacks at [`session_version`](PausedInvocation::session_version). `None` where it lacks nothing, and where a node
+    /// has [saved](crate::InvocationWrite::AssertClaimed) the session behind them.
     pub saved: Option<SharedMap>,
 }

@@ -183,9 +183,10 @@ pub struct EndOfStream {
     /// Instant at which the append before was sent, as [`StreamTip::at`] told it; this one counts as sent later.
     pub behind: Option<Timestamp>,
     /// Number of the entries right before the first of this append that no row of a feed reports yet, as
-    /// [`StreamTip::unreported`] told it: the row of this append reports them, too.
+    /// [`StreamTip::unreported`] told it: the [row](Append::row) of this append reports them, too, if it has one.
     pub unreported: u64,
-    /// True if a later append of the same stream reports this one: its feed gets no row now.
+    /// True if a later append of the same stream reports this one: its feed gets no row now, and the
+    /// [tip](StreamTip::unreported) counts its entries. An append without a feed has no row either way.
     pub later: bool,
 }
 
@@ -198,7 +199,8 @@ pub struct StreamTip {
     pub at: Option<Timestamp>,
     /// [`EndOfStream::known`], where the append keeps the end.
     pub known: Option<Map>,
-    /// Number of entries at the end of the stream that no row of a feed reports yet.
+    /// Number of entries at the end of the stream that no row of a feed reports yet, as the newest append
+    /// [left](Append::leaves_unreported) them.
     pub unreported: u64,
 }
 
@@ -497,8 +499,9 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError>;
 
-    /// The row that reports the entry of `stream` at `position`, if there is one, as it stands in the feed. Where none reports
-    /// it yet, a place before that of the row that will, of a row that ends with it: what is behind it has yet to be reported.
+    /// The row that reports the entry of `stream` at `position`, if there is such an entry, as it stands in the feed. Where none
+    /// reports it yet, a row that is not in the feed and ends with the entry: its place is before that of the row that will
+    /// report it.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
