@@ -211,11 +211,12 @@ impl SavedEntries {
         .flatten()
     }
 
-    /// Journal to be written of them, and the condition, where there are some or the invocation `is_told` of the save.
-    pub(super) fn write(&mut self, is_told: bool) -> (Journal, Option<InvocationWrite>) {
+    /// Journal to be written of them, and the condition that the claim is still the worker's, where there are some or the record
+    /// of the session `lags` behind noted steps.
+    pub(super) fn write(&mut self, lags: bool) -> (Journal, Option<InvocationWrite>) {
         let entries: Vec<_> = self.completed.iter().chain(&self.own).cloned().collect();
         self.under_way = !entries.is_empty();
-        let hold = (self.under_way || is_told).then(|| self.journal.hold()).flatten();
+        let hold = (self.under_way || lags).then(|| self.journal.hold()).flatten();
         (self.journal.of(entries), hold)
     }
 
