@@ -22,37 +22,33 @@
 //!   its own, by its number, and only what stands right behind them without a gap is noted behind it. Those batches go by
 //!   themselves.
 //! - A node may save the session in the midst of a step, with what was noted before. The invocation says so from then on
-//!   ([`NOTED_SAVED`]), if there is something, until its next step, which is whole: what is carried over onto that save begins
-//!   behind the notes.
+//!   ([`NOTED_SAVED`](super::keys::NOTED_SAVED)), if there is something, until its next step, which is whole: what is
+//!   carried over onto that save begins behind the notes.
 //! - Notes hold no part of the session's record. What ends such an invocation without saving its session finds
 //!   [`NOTED_IN`], reads the notes, and saves what they brought.
 
+mod note;
+mod reading;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_json::Part;
 use dormouse_ports::{
-    Append, Claim, Commit, EndOfStream, GrowingLists, InvocationId, InvocationRecord, InvocationWrite, Map, Owner,
-    PausedInvocation, ProgressFrom, SessionExpectation, SessionId, SessionWrite, SharedBeginning, SharedField,
-    SharedMap, StoreError, StoredList, StreamEnd,
+    Append, Claim, Commit, EndOfStream, GrowingLists, InvocationId, InvocationWrite, Map, Owner, PausedInvocation,
+    ProgressFrom, SessionId, SessionWrite, SharedBeginning, SharedField, SharedMap, StoreError, StreamEnd,
 };
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::batch::KeyRange;
-use super::blobs::Bodies;
+use self::note::{Change, StepNote, without_state};
+pub(super) use self::reading::{FENCE_ATTEMPTS, StepNotes, Unsaved};
 use super::codec;
-use super::item::{Item, number, number_value, optional_text, text, text_value, ttl_value};
-use super::keys::{
-    self, FED_AT, FENCED_BY, FIRST_POSITION, KNOWN, Key, LAST_POSITION, NOTED_FROM, NOTED_IN, NOTED_SAVED, STEP, TTL,
-    UNREPORTED,
-};
-use super::requests::Table;
-use super::write::{ItemWrite, WriteOutcome};
+use super::item::{Item, number_value, optional_text, text_value};
+use super::keys::{FENCED_BY, FIRST_POSITION, LAST_POSITION, NOTED_FROM, NOTED_IN};
+use super::write::ItemWrite;
 
 /// Number of runs of which the last step is known: as many as run in one process at a time, and more.
 const MOST_RUNS: usize = 64;
@@ -60,10 +56,6 @@ const MOST_RUNS: usize = 64;
 const MOST_NOTED: u32 = 32;
 /// Encoded bytes of a note, at most. A larger change is written whole: its content would be stored once more.
 const MOST_BYTES: usize = 8 * 1024;
-/// Number of batches that are read at once.
-const BATCHES: usize = 100;
-/// Number of times that a fence is tried: each time, somebody else appended.
-pub(super) const FENCE_ATTEMPTS: usize = 32;
 
 /// Begins the name of the stream in which the steps of one run are noted that publishes nothing. No session is called so.
 const OWN_STREAM: &str = "notes:";
@@ -72,51 +64,8 @@ const POSITIONS: u64 = 1 << 10;
 /// Time for which the batches of such a stream are kept. A run goes on within minutes of the death of its worker, and is written
 /// whole then. Shorter by days than an invocation is kept that has ended: whoever is given its id again finds none of them.
 const NOTES_KEPT: SignedDuration = SignedDuration::from_hours(20 * 24);
-
-/// What a batch holds of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct StepNote {
-    #[serde(rename = "id")]
-    invocation_id: InvocationId,
-    /// Of the pause, without its state.
-    #[serde(default, skip_serializing_if = "Change::is_empty")]
-    pause: Change,
-    /// Of the state, without its growing lists.
-    #[serde(default, skip_serializing_if = "Change::is_empty")]
-    state: Change,
-    /// The growing lists that are longer than before: from where on, and what was added.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    lists: BTreeMap<String, (usize, Vec<Value>)>,
-    /// The fields of the state that its session keeps; as in the note before where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    saves: Option<Vec<String>>,
-}
-
-/// How an object has changed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Change {
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    set: Map,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    gone: Vec<String>,
-}
-
-impl Change {
-    fn between(before: &Map, after: &Map) -> Self {
-        let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
-        let gone = before.keys().filter(|name| !after.contains_key(*name));
-        Self { set: set.map(|(name, value)| (name.clone(), value.clone())).collect(), gone: gone.cloned().collect() }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.gone.is_empty()
-    }
-
-    fn apply(self, to: &mut Map) {
-        to.retain(|name, _| !self.gone.contains(name));
-        to.extend(self.set);
-    }
-}
+/// The owner of a fence behind which a stream is over, since it was erased.
+pub(super) const ERASED: &str = "-";
 
 /// An invocation at a step, as far as the next step may be compared with it. It keeps no item of a list in memory.
 #[derive(Clone, Debug)]
@@ -257,17 +206,6 @@ fn own_append(stream: String, first: u64) -> Append {
 fn keeping_end(commit: &Commit) -> Option<&Append> {
     let mut keeping = commit.journal.appends.iter().filter(|append| matches!(append.end, StreamEnd::Append(_)));
     keeping.next().filter(|_| keeping.next().is_none())
-}
-
-/// `paused` without its state, and without what a step leaves as it is beside it.
-fn without_state(paused: &PausedInvocation) -> Result<Map, StoreError> {
-    let rest =
-        PausedInvocation { state: SharedMap::default(), session_version: None, begun_for: None, ..paused.clone() };
-    match serde_json::to_value(rest) {
-        Ok(Value::Object(rest)) => Ok(rest),
-        Ok(_) => Err(StoreError::Invalid("a pause is an object".to_owned())),
-        Err(error) => Err(StoreError::Invalid(format!("cannot be stored: {error}"))),
-    }
 }
 
 /// The last steps of running invocations, behind which this process may note the next ones.
@@ -445,156 +383,18 @@ pub(super) fn step_attribute(note: &[u8]) -> AttributeValue {
     AttributeValue::B(Bytes::new(note))
 }
 
-/// The fields of a state with which a session is to be saved.
-type Saves = Vec<String>;
-
-/// A record with the steps that were noted of it.
-pub(super) struct NotedRun {
-    pub(super) record: InvocationRecord,
-    /// The fields that its session keeps, where steps were noted that it does not have.
-    saves: Option<Saves>,
-    /// The last batch of the stream.
-    newest: Option<Item>,
+/// A batch without entries that `owner` puts at these positions, so that no worker before can note a step there.
+pub(super) fn fence((first, last): (u64, u64), owner: &str) -> Item {
+    Item::from([
+        (FIRST_POSITION.to_owned(), number_value(first)),
+        (LAST_POSITION.to_owned(), number_value(last)),
+        (FENCED_BY.to_owned(), text_value(owner)),
+    ])
 }
 
-/// The place behind the last batch of a stream, `newest`, in which steps are noted of the invocation of `item`; `None` where the
-/// stream is gone.
-fn behind(item: &Item, newest: Option<&Item>) -> Result<Option<(String, u64)>, StoreError> {
-    let Some(stream) = optional_text(item, NOTED_IN) else { return Ok(None) };
-    let last = match newest {
-        Some(newest) => number(newest, LAST_POSITION)?,
-        None if owner_of_stream(stream).is_some() => number(item, NOTED_FROM)?,
-        None => return Ok(None),
-    };
-    Ok(Some((stream.to_owned(), last + 1)))
-}
-
-/// Reads what was noted of invocations.
-#[derive(Clone)]
-pub(super) struct StepNotes {
-    pub(super) table: Arc<Table>,
-    pub(super) bodies: Arc<Bodies>,
-}
-
-impl StepNotes {
-    /// `record` of `item`, which is without them, with all steps that were noted since it was written.
-    pub(super) async fn noted(&self, record: InvocationRecord, item: &Item) -> Result<NotedRun, StoreError> {
-        let Some(stream) = optional_text(item, NOTED_IN) else {
-            return Ok(NotedRun { record, saves: None, newest: None });
-        };
-        let from = number(item, NOTED_FROM)?;
-        // In a stream of its own a step that is written whole has no batch.
-        let is_own = owner_of_stream(stream).is_some();
-        let mut after = if is_own { Some(from) } else { from.checked_sub(1) }.map(keys::batch_order);
-        let (mut notes, mut newest, mut is_whole_again) = (Vec::new(), None::<Item>, false);
-        let mut next = from + 1;
-        'stream: loop {
-            let range = KeyRange { pk: keys::stream_partition(stream), after: after.take(), backwards: false };
-            let batches = self.table.query_range(&range, BATCHES).await?;
-            let is_last = batches.len() < BATCHES;
-            for batch in batches {
-                let first = number(&batch, FIRST_POSITION)?;
-                if is_own && first != next {
-                    // Behind a step that was written whole since `item` was read, and has taken other positions.
-                    break 'stream;
-                }
-                next = first + 1;
-                // A step that was written whole since `item` was read, of this run or another one: what is noted of this run
-                // behind it changes that one.
-                is_whole_again |= first > from && batch.contains_key(NOTED_FROM);
-                if first > from
-                    && !is_whole_again
-                    && let Some(note) = self.bodies.optional_body::<StepNote>(&batch, STEP).await?
-                    && note.invocation_id == record.paused.invocation_id
-                {
-                    notes.push(note);
-                }
-                after = Some(text(&batch, keys::SK)?.to_owned());
-                newest = Some(batch);
-            }
-            if is_last {
-                break;
-            }
-        }
-        let saves = notes.iter().rev().find_map(|note| note.saves.clone());
-        let record = if notes.is_empty() { record } else { with_notes(record, notes)? };
-        if item.contains_key(NOTED_SAVED) {
-            return Ok(NotedRun { record: InvocationRecord { saved: None, ..record }, saves: None, newest });
-        }
-        Ok(NotedRun { record, saves, newest })
-    }
-
-    /// The same, and no worker before `owner` can note a step any more.
-    pub(super) async fn fenced(
-        &self,
-        record: InvocationRecord,
-        item: &Item,
-        (owner, now): (&Owner, Timestamp),
-    ) -> Result<InvocationRecord, StoreError> {
-        for _ in 0..FENCE_ATTEMPTS {
-            let run = self.noted(record.clone(), item).await?;
-            if run.newest.as_ref().and_then(|batch| optional_text(batch, FENCED_BY)) == Some(ERASED) {
-                return Err(StoreError::Unavailable("the run is being erased".to_owned()));
-            }
-            // Without a stream there is nothing behind which a step could be noted.
-            let Some((stream, next)) = behind(item, run.newest.as_ref())? else { return Ok(run.record) };
-            let mut fence = Item::from([
-                (FIRST_POSITION.to_owned(), number_value(next)),
-                (LAST_POSITION.to_owned(), number_value(next - 1)),
-                (FENCED_BY.to_owned(), text_value(owner.as_str())),
-            ]);
-            let kept = [KNOWN, FED_AT, UNREPORTED, TTL].into_iter();
-            let newest = run.newest.as_ref();
-            fence.extend(kept.filter_map(|name| Some((name.to_owned(), newest?.get(name)?.clone()))));
-            if let Some(at) = forget_at(&stream, now) {
-                fence.insert(TTL.to_owned(), ttl_value(at));
-            }
-            let put = at_next_position(ItemWrite::put(&Key::batch(&stream, next), fence));
-            if let WriteOutcome::Done(_) = self.table.write_alone(&put).await? {
-                return Ok(run.record);
-            }
-        }
-        Err(StoreError::Unavailable(format!(
-            "{FENCE_ATTEMPTS} attempts to take a run over: each time, its session grew"
-        )))
-    }
-
-    /// What the steps that were noted have brought to the session of the invocation of `item`, whose `record` is without them;
-    /// `None` where there is nothing. And the append by which no step is noted behind them, where its stream is the run's own.
-    pub(super) async fn unsaved(
-        &self,
-        record: InvocationRecord,
-        item: &Item,
-    ) -> Result<(Option<Unsaved>, Option<Append>), StoreError> {
-        let NotedRun { record, saves, newest } = self.noted(record, item).await?;
-        let place = behind(item, newest.as_ref())?;
-        let place = place.filter(|(stream, _)| owner_of_stream(stream).is_some());
-        let fence = place.map(|(stream, next)| own_append(stream, next));
-        let InvocationRecord { paused, stored, .. } = record;
-        let (Some(saves), Some(session_id), Some(version)) = (saves, &paused.session_id, paused.session_version) else {
-            return Ok((None, fence));
-        };
-        let kept = paused.state.fields().filter(|(name, _)| saves.iter().any(|field| field == name));
-        let kept: Map = kept.map(|(name, part)| (name.to_owned(), part.to_value())).collect();
-        let session = SessionWrite {
-            session_id: session_id.clone(),
-            save: Some((kept.into(), paused.schema_version.clone())),
-            expect: SessionExpectation::Version(version),
-            lease: None,
-            release: false,
-        };
-        let paused = PausedInvocation { session_version: Some(version + 1), ..paused };
-        Ok((Some(Unsaved { paused, session, stored }), fence))
-    }
-}
-
-/// What steps that were noted have brought to a session.
-pub(super) struct Unsaved {
-    /// The invocation as it is behind them, once its session is saved.
-    pub(super) paused: PausedInvocation,
-    pub(super) session: SessionWrite,
-    /// The lists that the store has of both.
-    pub(super) stored: Vec<StoredList>,
+/// True if `item` is the fence of an erasure.
+pub(super) fn is_erased(item: &Item) -> bool {
+    optional_text(item, FENCED_BY) == Some(ERASED)
 }
 
 /// Where the steps of an invocation are noted, and behind which position, as its item says; `None` where none are.
@@ -619,9 +419,6 @@ impl NotedPlace {
     }
 }
 
-/// The owner of a fence behind which a stream is over, since it was erased.
-pub(super) const ERASED: &str = "-";
-
 /// `write` to a stream, on condition that its position is free, or was only fenced off by who has taken a run over.
 pub(super) fn at_next_position(write: ItemWrite) -> ItemWrite {
     write
@@ -629,38 +426,19 @@ pub(super) fn at_next_position(write: ItemWrite) -> ItemWrite {
         .with(":erased", text_value(ERASED))
 }
 
-/// `record` behind `notes`, which are in order.
-fn with_notes(record: InvocationRecord, notes: Vec<StepNote>) -> Result<InvocationRecord, StoreError> {
-    let InvocationRecord { status, mut paused, stored, .. } = record;
-    let (begun_for, session_version) = (paused.begun_for.clone(), paused.session_version);
-    let saved = std::mem::take(&mut paused.state);
-    let mut state = saved.clone().into_map();
-    let mut pause = without_state(&paused)?;
-    for note in notes {
-        note.pause.apply(&mut pause);
-        note.state.apply(&mut state);
-        for (name, (from, items)) in note.lists {
-            let list = state.entry(name.clone()).or_insert_with(|| Value::Array(Vec::new()));
-            match list.as_array_mut() {
-                Some(list) if list.len() == from => list.extend(items),
-                Some(_) | None => {
-                    let reason = format!("a step was noted with a list {name} that does not fit the step before");
-                    return Err(StoreError::Corrupt(reason));
-                }
-            }
-        }
-    }
-    let pause = serde_json::from_value(Value::Object(pause));
-    let pause: PausedInvocation =
-        pause.map_err(|error| StoreError::Corrupt(format!("the steps that were noted: {error}")))?;
-    let paused = PausedInvocation { state: state.into(), begun_for, session_version, ..pause };
-    Ok(InvocationRecord { status, paused, stored, saved: Some(saved) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dynamodb::StoreConfig;
+
+    #[test]
+    fn batches_of_a_run_s_own_stream_go_by_themselves_and_those_of_sessions_stay() {
+        let own = own_stream(&"run_1".into());
+        assert_eq!((owner_of_stream(&own), owner_of_stream("session_1")), (Some("run_1"), None));
+        assert_eq!(forget_at(&own, Timestamp::UNIX_EPOCH), Some(Timestamp::UNIX_EPOCH + NOTES_KEPT));
+        assert_eq!(forget_at(&own, Timestamp::MAX), Some(Timestamp::MAX));
+        assert_eq!(forget_at("session_1", Timestamp::UNIX_EPOCH), None);
+    }
 
     #[test]
     fn what_was_noted_is_gone_before_the_id_of_its_invocation_is_free() {
