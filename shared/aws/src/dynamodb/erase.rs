@@ -6,6 +6,8 @@
 //! by goes last: the heads of states, and documents behind them. After a crash in the midst of it, or where others were
 //! writing, it is done again, until nothing is left.
 
+mod fences;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -14,30 +16,42 @@ use dormouse_ports::{
     Clock, Document, DocumentKey, InvocationId, InvocationPhase, OwnedState, PausedInvocation, SessionId,
     SignalBringer, SignalId, StoreError, invocation_of_note,
 };
-use jiff::{SignedDuration, Timestamp};
 
+use self::fences::Fences;
 use super::blobs::{BlobRef, Bodies};
 use super::invocation::standing;
-use super::item::{
-    Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, ttl_value,
-};
+use super::item::{Item, optional_text, text, text_value};
 use super::journal::DocumentItems;
 use super::keys::{
     self, BEGUN_FOR, BODY, BRIEF, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, FED_AT, FENCED_BY, FIRST_POSITION,
     INVOCATION_ID, KIND, Key, LABEL, LAST_POSITION, NOTED_FROM, NOTED_IN, OWNERS, PAUSE, PHASE, PK, RECORD_ID,
-    SIGNAL_ID, SK, STEP, STREAM, TTL, VERSION,
+    SIGNAL_ID, SK, STEP, STREAM, VERSION,
 };
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
-use super::steps::{ERASED, owner_of_stream};
-use super::write::{ItemWrite, WriteOutcome};
+use super::steps::{is_erased, owner_of_stream};
+use super::write::ItemWrite;
 
-/// Time for which a worker may note a step behind the last one, at most, and more: no claim lasts as long.
-const NOTED: SignedDuration = SignedDuration::from_hours(1);
-/// Time for which a fence stands where that may happen.
-const FENCED: SignedDuration = SignedDuration::from_hours(24);
-/// The condition that no entries stand at a position of a stream.
-const FREE: &str = "attribute_not_exists(pk) OR attribute_exists(fenced_by)";
+/// What is read of items to tell what they are: all that [`Belongings`] and [`Fences`] ask for.
+const TELLING: &[&str] = &[
+    PK,
+    SK,
+    KIND,
+    RECORD_ID,
+    STREAM,
+    LABEL,
+    INVOCATION_ID,
+    SIGNAL_ID,
+    OWNERS,
+    PAUSE,
+    FIRST_POSITION,
+    LAST_POSITION,
+    FED_AT,
+    FENCED_BY,
+    NOTED_IN,
+    NOTED_FROM,
+    STEP,
+];
 
 /// What is erased beside documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,25 +206,7 @@ impl Eraser {
         let selection = ScanSelection {
             condition: "pk <> :nothing".to_owned(),
             values: Item::from([(":nothing".to_owned(), text_value("-"))]),
-            attributes: &[
-                PK,
-                SK,
-                KIND,
-                RECORD_ID,
-                STREAM,
-                LABEL,
-                INVOCATION_ID,
-                SIGNAL_ID,
-                OWNERS,
-                PAUSE,
-                FIRST_POSITION,
-                LAST_POSITION,
-                FED_AT,
-                FENCED_BY,
-                NOTED_IN,
-                NOTED_FROM,
-                STEP,
-            ],
+            attributes: TELLING,
         };
         let mut fences = Fences::at(self.clock.now());
         let named = |key: &DocumentKey| Key::document(key);
@@ -220,14 +216,17 @@ impl Eraser {
         let mut cursor = None;
         loop {
             let (items, next) = self.table.scan(&selection, cursor.as_deref()).await?;
-            let mut removals = Vec::new();
-            let theirs = |item: &&Item| key_of(item).is_ok_and(|key| belongings.kind_of(&key, item).is_some());
-            for item in items.iter().filter(|item| theirs(item) || belongings.is_fence(item)) {
-                fences.find(&key_of(item)?, item)?;
-            }
+            let mut theirs = Vec::new();
             for item in &items {
                 let key = key_of(item)?;
-                let Some(kind) = belongings.kind_of(&key, item) else { continue };
+                let kind = belongings.kind_of(&key, item);
+                if kind.is_some() || belongings.is_fence(&key, item) {
+                    fences.find(&key, item)?;
+                }
+                theirs.extend(kind.map(|kind| (key, kind, item)));
+            }
+            let mut removals = Vec::new();
+            for (key, kind, item) in theirs {
                 if let Some(name) = belongings.named_by_list(&key, item) {
                     documents.insert(Key::document(&name));
                 }
@@ -248,9 +247,7 @@ impl Eraser {
                 None => break,
             }
         }
-        for (stream, last) in &fences.ends {
-            self.close(&fences, stream, *last).await?;
-        }
+        fences.close(&self.table).await?;
         // An invocation says by its pause of which session it is: a large one is there as long as its head.
         let is_pause = |key: &Key| keys::blob_of(&key.pk).is_some_and(|address| pauses.contains(address));
         let (behind, before): (Vec<Key>, Vec<Key>) = blobs.into_iter().partition(is_pause);
@@ -263,91 +260,6 @@ impl Eraser {
         }
         Ok(erased)
     }
-
-    /// Ends the stream in the partition `pk` behind `last`, where it ended when it was read. Steps that were noted since go as
-    /// well.
-    async fn close(&self, fences: &Fences, pk: &str, mut last: u64) -> Result<(), StoreError> {
-        loop {
-            let key = Key { pk: pk.to_owned(), sk: keys::batch_order(last + 1) };
-            let end = fences.fence(&key, last + 1, last).when(FREE);
-            let WriteOutcome::Refused(Some(batch)) = self.table.write_alone(&end).await? else { return Ok(()) };
-            let first = last + 1;
-            last = number(&batch, LAST_POSITION)?;
-            self.table.put_plainly(fences.fence(&key, first, last)).await?;
-        }
-    }
-}
-
-/// What stays of streams that are erased while a worker may still note a step in them: it has read nothing since the batch
-/// that it wrote last, and appends where the next one has its place. Fences without content, wherever that may be, refuse
-/// it; they go by themselves.
-struct Fences {
-    now: Timestamp,
-    /// The partitions in which steps are noted.
-    noted: BTreeSet<String>,
-    /// Those in which they may be noted still, with the position of the last entry that was found.
-    ends: BTreeMap<String, u64>,
-    stand: BTreeSet<Key>,
-}
-
-impl Fences {
-    fn at(now: Timestamp) -> Self {
-        Self { now, noted: BTreeSet::new(), ends: BTreeMap::new(), stand: BTreeSet::new() }
-    }
-
-    /// Knows what is found at `key`: a batch of a stream that is erased, or a fence: of who took its run over, or of an earlier
-    /// erasure, which may have come to no end. Those of one stream come in order. Or an invocation whose steps are noted in a stream of its own, which begins with
-    /// the first that is.
-    fn find(&mut self, key: &Key, item: &Item) -> Result<(), StoreError> {
-        if let Some(own) = optional_text(item, NOTED_IN).filter(|stream| owner_of_stream(stream).is_some()) {
-            self.end(keys::stream_partition(own), optional_number(item, NOTED_FROM)?.unwrap_or_default());
-            return Ok(());
-        }
-        let Some(last) = optional_number(item, LAST_POSITION)? else { return Ok(()) };
-        let is_fence = item.contains_key(FENCED_BY);
-        let stream = key.pk.strip_prefix(&keys::stream_partition(""));
-        let is_own = stream.is_some_and(|stream| owner_of_stream(stream).is_some());
-        if is_own || is_fence || item.contains_key(STEP) || item.contains_key(NOTED_FROM) {
-            self.noted.insert(key.pk.clone());
-        }
-        let is_recent = |at| self.now.duration_since(at) <= NOTED;
-        if self.noted.contains(&key.pk) && (is_fence || optional_time(item, FED_AT)?.is_some_and(is_recent)) {
-            self.stand.insert(key.clone());
-            self.end(key.pk.clone(), last);
-        }
-        Ok(())
-    }
-
-    /// Knows that the stream in the partition `pk` goes to `last`, or on.
-    fn end(&mut self, pk: String, last: u64) {
-        self.stand.insert(Key { pk: pk.clone(), sk: keys::batch_order(last + 1) });
-        let end = self.ends.entry(pk).or_default();
-        *end = last.max(*end);
-    }
-
-    /// What removes `item` at `key`, and leaves a fence there where one has to be.
-    fn removal(&self, key: &Key, item: &Item) -> Result<ItemWrite, StoreError> {
-        if !self.stand.contains(key) {
-            return Ok(ItemWrite::delete(key));
-        }
-        Ok(self.fence(key, number(item, FIRST_POSITION)?, number(item, LAST_POSITION)?))
-    }
-
-    /// A fence in the place of a batch of these positions.
-    fn fence(&self, key: &Key, first: u64, last: u64) -> ItemWrite {
-        let fence = Item::from([
-            (FIRST_POSITION.to_owned(), number_value(first)),
-            (LAST_POSITION.to_owned(), number_value(last)),
-            (FENCED_BY.to_owned(), text_value(ERASED)),
-            (TTL.to_owned(), ttl_value(self.now.saturating_add(FENCED).unwrap_or(Timestamp::MAX))),
-        ]);
-        ItemWrite::put(key, fence)
-    }
-}
-
-/// True if `item` is the fence of an erasure.
-fn is_erased(item: &Item) -> bool {
-    optional_text(item, FENCED_BY) == Some(ERASED)
 }
 
 impl Belongings {
@@ -392,9 +304,9 @@ impl Belongings {
         None
     }
 
-    /// True if `item` is what an earlier erasure has left of one of their streams.
-    fn is_fence(&self, item: &Item) -> bool {
-        is_erased(item) && key_of(item).is_ok_and(|key| self.partition(&key.pk).is_some())
+    /// True if `item` at `key` is what an earlier erasure has left of one of their streams.
+    fn is_fence(&self, key: &Key, item: &Item) -> bool {
+        is_erased(item) && self.partition(&key.pk).is_some()
     }
 
     /// True if the partition `pk` is of counters that go.
