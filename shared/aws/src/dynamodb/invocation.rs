@@ -1,24 +1,27 @@
 //! Paused invocations and their ends: one item each.
 
+mod ends;
+
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    BEFORE_FIRST_PAUSE, Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase,
+    BEFORE_FIRST_PAUSE, Cancellation, Claim, ClaimOutcome, ClaimRequest, InvocationId, InvocationPhase,
     InvocationRecord, InvocationStatus, InvocationSummary, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation,
-    ProgressFrom, SharedMap, StoreError, SuspendFrom, WakePlan,
+    ProgressFrom, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
+pub(super) use self::ends::{End, end_write, put_aside_write, retry_write};
 use super::blobs::{BlobOrigin, Bodies};
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{
-    Item, count, number, number_value, optional_text, optional_time, text, text_value, time, time_value, ttl_value,
+    Item, count, number, number_value, optional_text, optional_time, text, text_value, time, time_value,
 };
 use super::keys::{
     ANSWERED, ANSWERS, ATTEMPTS, BEGUN_FOR, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE,
-    CLAIM_UNTIL, CLAIMED_FROM, FAILURE, FINAL_STATE, GENERATION, Key, LIST_REFS, NOTED_FROM, NOTED_IN, PAUSE,
-    PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK, TTL, WAKE, aside_lane_of, claim_lane_of,
+    CLAIM_UNTIL, CLAIMED_FROM, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, REACHED, RUNG, SK,
+    WAKE, claim_lane_of,
 };
 use super::requests::Table;
 use super::segments;
@@ -420,63 +423,6 @@ fn set_holder(
     Ok(())
 }
 
-/// End of an invocation.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End<'a> {
-    Completed(&'a Map),
-    /// Without ever having slept.
-    Concluded(&'a Map),
-    Errored(&'a FailureRecord),
-    Canceled(&'a Cancellation),
-    /// Before anything of it was stored.
-    Forestalled(&'a Cancellation),
-}
-
-impl End<'_> {
-    /// The phase, and the attributes of the end.
-    fn attributes(self, encoder: &mut Encoder<'_>, home: &str) -> Result<(&'static str, Item), StoreError> {
-        Ok(match self {
-            Self::Completed(state) | Self::Concluded(state) => {
-                (COMPLETED, encoder.state("the final state", FINAL_STATE, home, state)?)
-            }
-            Self::Errored(failure) => {
-                (ERRORED, Item::from([(FAILURE.to_owned(), encoder.body("the failure", failure)?)]))
-            }
-            Self::Canceled(cancellation) | Self::Forestalled(cancellation) => {
-                let cancellation = encoder.body("the cancellation", cancellation)?;
-                (CANCELED, Item::from([(CANCELLATION.to_owned(), cancellation)]))
-            }
-        })
-    }
-}
-
-/// Writes the end of an invocation over its pause; the state of the pause is not kept.
-pub(super) fn end_write(
-    encoder: &mut Encoder<'_>,
-    paused: &PausedInvocation,
-    owner: Option<&Owner>,
-    end: End<'_>,
-    commit_id: AttributeValue,
-    forget_at: Timestamp,
-) -> Result<ItemWrite, StoreError> {
-    let (phase, result) = end.attributes(encoder, &home_of(paused))?;
-    let mut item = base(paused, phase, commit_id);
-    item.extend(result);
-    item.insert(TTL.to_owned(), ttl_value(forget_at));
-    encoder.pause(&mut item, &without_state(paused))?;
-    let put = ItemWrite::put(&Key::invocation(&paused.invocation_id), item);
-    Ok(match (end, owner) {
-        (End::Forestalled(_) | End::Concluded(_), _) => put.when(ABSENT),
-        (End::Canceled(_), _) => {
-            let alive = "phase = :suspended OR phase = :resuming OR (phase = :errored AND claim_lane = :aside)";
-            let put = put.when(alive).with(":resuming", text_value(RESUMING)).with(":errored", text_value(ERRORED));
-            unmoved(put.with(":aside", text_value(aside_lane_of(&paused.invocation_id))), paused)
-        }
-        (End::Completed(_) | End::Errored(_), Some(owner)) => claimed(put, owner, paused.generation),
-        (End::Completed(_) | End::Errored(_), None) => asleep(put, paused),
-    })
-}
-
 /// The condition that `owner` has claimed the invocation in that pause.
 pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> ItemWrite {
     claimed(ItemWrite::check(&Key::invocation(id)), owner, generation)
@@ -596,57 +542,6 @@ fn one_back() -> AttributeValue {
     AttributeValue::N("-1".to_owned())
 }
 
-/// Ends an invocation that is claimed, and leaves the rest of it as it is, or `rewrites` its pause, so that no steps are noted
-/// of it.
-pub(super) fn put_aside_write(
-    encoder: &mut Encoder<'_>,
-    (paused, owner, rewrites): (&PausedInvocation, &Owner, bool),
-    failure: &FailureRecord,
-    commit_id: AttributeValue,
-    now: Timestamp,
-) -> Result<ItemWrite, StoreError> {
-    let mut pause = Item::new();
-    let mut gone = vec![CLAIM_OWNER, CLAIM_UNTIL];
-    if rewrites {
-        encoder.pause(&mut pause, paused)?;
-        let apart = [PAUSE_STATE, LIST_REFS].into_iter().filter(|name| !pause.contains_key(*name));
-        gone.extend(apart.chain([NOTED_IN, NOTED_FROM]));
-    }
-    let set: String = pause.keys().map(|name| format!(", {name} = :{name}")).collect();
-    let change = format!(
-        "SET phase = :errored, failure = :failure, claim_lane = :lane, claim_until = :aside, commit_id = :commit{set} \
-         REMOVE {}",
-        gone.join(", ")
-    );
-    let update = ItemWrite::update(&Key::invocation(&paused.invocation_id), change);
-    let update = pause.into_iter().fold(update, |update, (name, value)| update.with(&format!(":{name}"), value));
-    let update = update
-        .with(":errored", text_value(ERRORED))
-        .with(":failure", encoder.body("the failure", failure)?)
-        .with(":lane", text_value(aside_lane_of(&paused.invocation_id)))
-        .with(":aside", time_value(now))
-        .with(":commit", commit_id);
-    Ok(claimed(update, owner, paused.generation))
-}
-
-/// Leaves an invocation that was put aside to the worker that takes its claim over.
-pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue, now: Timestamp) -> ItemWrite {
-    let id = &paused.invocation_id;
-    let change = "SET phase = :resuming, claim_owner = :nobody, held_until = :over, claim_until = :since, \
-                  claim_lane = :lane, commit_id = :commit REMOVE failure, attempts";
-    ItemWrite::update(&Key::invocation(id), change)
-        .with(":since", time_value(now))
-        .with(":lane", text_value(claim_lane_of(id)))
-        .when("phase = :errored AND generation = :generation AND claim_lane = :aside")
-        .with(":resuming", text_value(RESUMING))
-        .with(":errored", text_value(ERRORED))
-        .with(":nobody", text_value(UNCLAIMED_OWNER))
-        .with(":over", time_value(UNCLAIMED_UNTIL))
-        .with(":generation", number_value(paused.generation))
-        .with(":aside", text_value(aside_lane_of(id)))
-        .with(":commit", commit_id)
-}
-
 fn claimed(write: ItemWrite, owner: &Owner, generation: u64) -> ItemWrite {
     write
         .when("phase = :resuming AND claim_owner = :owner AND generation = :generation")
@@ -663,13 +558,4 @@ fn base(paused: &PausedInvocation, phase: &str, commit_id: AttributeValue) -> It
     ]);
     item.extend(paused.begun_for.iter().map(|tenant| (BEGUN_FOR.to_owned(), text_value(tenant))));
     item
-}
-
-fn without_state(paused: &PausedInvocation) -> PausedInvocation {
-    PausedInvocation {
-        state: SharedMap::default(),
-        parent_states: Vec::new(),
-        completed_positions: Vec::new(),
-        ..paused.clone()
-    }
 }
