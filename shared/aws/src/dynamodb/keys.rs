@@ -95,7 +95,8 @@ pub(super) const UNREPORTED: &str = "unreported";
 pub(super) const REPORTS_FROM: &str = "reports_from";
 /// Of a batch: the note of a durable step that is written nowhere else (`steps`).
 pub(super) const STEP: &str = "step";
-/// Of a batch without entries: the worker that took the claim of a run over. The next append replaces it.
+/// Of a batch without entries: the worker that took the claim of a run over, which the next append replaces; or what says that the
+/// stream was erased (`steps`).
 pub(super) const FENCED_BY: &str = "fenced_by";
 /// Of an invocation: the stream in whose batches its steps may be noted.
 pub(super) const NOTED_IN: &str = "noted_in";

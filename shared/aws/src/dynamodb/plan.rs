@@ -246,8 +246,7 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
-                let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
-                let held = if saves { invocation::saved_write } else { invocation::claim_check };
+                let held = if steps::saves_session(commit) { invocation::saved_write } else { invocation::claim_check };
                 self.parts.push((PlanPart::Invocation, held(invocation_id, *generation, owner)));
             }
             InvocationWrite::Advance { paused, wake } => {
@@ -274,8 +273,7 @@ impl<'a> Plan<'a> {
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::PutAside { paused, owner, failure } => {
-                let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
-                let rewrites = saves && matches!(notes, Notes::Known(_));
+                let rewrites = steps::saves_session(commit) && matches!(notes, Notes::Known(_));
                 let put_aside = (&**paused, owner, rewrites);
                 let change = invocation::put_aside_write(encoder, put_aside, failure, id, commit.now)?;
                 self.change_invocation(&paused.invocation_id, change);
@@ -399,7 +397,7 @@ fn ends_unsaved(commit: &Commit) -> bool {
     );
     let paused = commit.invocation.as_ref().and_then(InvocationWrite::paused);
     let has_session = paused.is_some_and(|paused| paused.session_id.is_some());
-    ends && has_session && commit.session.as_ref().is_none_or(|session| session.save.is_none())
+    ends && has_session && !steps::saves_session(commit)
 }
 
 fn unconditional<'a>(write: ItemWrite) -> (PlanPart<'a>, ItemWrite) {

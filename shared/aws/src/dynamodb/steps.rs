@@ -178,6 +178,11 @@ pub(super) fn noted_behind(commit: &Commit) -> Option<(Cow<'_, str>, u64)> {
     }
 }
 
+/// True if `commit` saves a session.
+pub(super) fn saves_session(commit: &Commit) -> bool {
+    commit.session.as_ref().is_some_and(|session| session.save.is_some())
+}
+
 /// True if `commit` appends to a stream.
 fn publishes(commit: &Commit) -> bool {
     !commit.journal.appends.is_empty()
@@ -327,8 +332,7 @@ impl RecentSteps {
     /// What was saved in the midst of a step, under the claim `owner`: the worker appends behind that now. Its next step is
     /// whole where that has saved the session, or where another writer has appended before it.
     fn appended(&self, commit: &Commit, id: &InvocationId, owner: &Owner) {
-        let saves = commit.session.as_ref().is_some_and(|session| session.save.is_some());
-        if saves {
+        if saves_session(commit) {
             self.forget(id);
         }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
