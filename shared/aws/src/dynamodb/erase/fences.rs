@@ -101,3 +101,72 @@ impl Fences {
         ItemWrite::put(key, fence)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dynamodb::item::{number_value, text_value, time_value};
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn batch(first: u64, last: u64, age: SignedDuration) -> Item {
+        Item::from([
+            (FIRST_POSITION.to_owned(), number_value(first)),
+            (LAST_POSITION.to_owned(), number_value(last)),
+            (FED_AT.to_owned(), time_value(NOW - age)),
+        ])
+    }
+
+    fn with(mut item: Item, name: &str) -> Item {
+        item.insert(name.to_owned(), number_value(1));
+        item
+    }
+
+    #[test]
+    fn fences_stand_where_a_step_may_still_be_noted() {
+        let (old, recent) = (SignedDuration::from_hours(2), SignedDuration::from_secs(60));
+        let found = [
+            ("without-notes", batch(1, 1, recent)),
+            ("over", with(batch(1, 1, old), NOTED_FROM)),
+            ("working", with(batch(1, 1, old), NOTED_FROM)),
+            ("working", with(batch(2, 4, recent), STEP)),
+            ("working", batch(5, 6, recent)),
+            ("erased", fence((3, 2), ERASED)),
+            ("taken-over", fence((2, 1), "worker_2")),
+            ("notes:run_1", batch(1025, 1025, old)),
+            ("notes:run_1", batch(1026, 1026, recent)),
+        ];
+        let mut fences = Fences::at(NOW);
+        let place = |stream: &str, item: &Item| Key::batch(stream, number(item, FIRST_POSITION).expect("a position"));
+        for (stream, item) in &found {
+            fences.find(&place(stream, item), item).expect("a batch");
+        }
+        let is_fenced = |(stream, item): &(&str, Item)| {
+            let key = place(stream, item);
+            let removal = fences.removal(&key, item).expect("a batch");
+            let last = number(item, LAST_POSITION).expect("a position");
+            let is_deleted = removal == ItemWrite::delete(&key);
+            assert!(is_deleted || removal == fences.fence(&key, number(item, FIRST_POSITION).expect("one"), last));
+            !is_deleted
+        };
+        let fenced: Vec<&str> = found.iter().filter(|found| is_fenced(found)).map(|(stream, _)| *stream).collect();
+        assert_eq!(fenced, ["working", "working", "erased", "taken-over", "notes:run_1"]);
+        let ends = [("working", 6), ("erased", 2), ("taken-over", 1), ("notes:run_1", 1026)]
+            .map(|(stream, last)| (keys::stream_partition(stream), last));
+        assert_eq!(fences.ends, BTreeMap::from(ends));
+        assert!(fences.stand.contains(&Key::batch("working", 7)), "what is noted there until it is closed goes, too");
+    }
+
+    #[test]
+    fn the_stream_of_a_run_s_own_ends_behind_its_last_whole_step_where_none_was_noted() {
+        let own = "notes:run_1";
+        let run = Item::from([(NOTED_IN.to_owned(), text_value(own)), (NOTED_FROM.to_owned(), number_value(1024))]);
+        let mut fences = Fences::at(NOW);
+        fences.find(&Key::invocation(&"run_1".into()), &run).expect("an invocation");
+        assert_eq!(fences.ends, BTreeMap::from([(keys::stream_partition(own), 1024)]));
+        let session = Item::from([(NOTED_IN.to_owned(), text_value("session_1"))]);
+        let mut fences = Fences::at(NOW);
+        fences.find(&Key::invocation(&"run_2".into()), &session).expect("an invocation");
+        assert!(fences.ends.is_empty(), "its session's is found by its batches");
+    }
+}
