@@ -92,7 +92,8 @@ pub(super) struct CommitWriter {
 
 impl CommitWriter {
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
-        let written = match self.write_whole(commit, Notes::Unknown).await {
+        let notes = if self.steps.are_none(commit) { Notes::Absent } else { Notes::Unknown };
+        let written = match self.write_whole(commit, notes).await {
             Ok(WholeVerdict::Written) => Ok(()),
             Ok(WholeVerdict::Noted(item)) => self.write_with_notes(commit, item).await,
             Err(error) => Err(error),

@@ -63,6 +63,8 @@ pub(super) struct Plan<'a> {
 pub(super) enum Notes<'n> {
     /// Nothing. What ends the invocation without saving its session is refused where there may be some.
     Unknown,
+    /// There are none: its last step was written whole, by this process.
+    Absent,
     /// All of them, behind this item of the invocation: a session that is saved has what they brought, and so has an invocation
     /// that is put aside with it. It is refused where the invocation was written whole since.
     Known(&'n Item),
@@ -85,7 +87,7 @@ impl<'a> Plan<'a> {
         let rows_along = is_step || places_along;
         let (parts, places, sendings) = Default::default();
         let noted = match notes {
-            Notes::Unknown => ends_unsaved(commit).then(NotedPlace::default),
+            Notes::Unknown | Notes::Absent => ends_unsaved(commit).then(NotedPlace::default),
             Notes::Known(item) => Some(NotedPlace::of(item)),
         };
         let mut plan = Self { encoder, parts, places, sendings, rows_along, places_along, noted, witness: None };
@@ -246,7 +248,8 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
-                let held = if steps::saves_session(commit) { invocation::saved_write } else { invocation::claim_check };
+                let saves = steps::saves_session(commit) && !matches!(notes, Notes::Absent);
+                let held = if saves { invocation::saved_write } else { invocation::claim_check };
                 self.parts.push((PlanPart::Invocation, held(invocation_id, *generation, owner)));
             }
             InvocationWrite::Advance { paused, wake } => {

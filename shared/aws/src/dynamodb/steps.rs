@@ -362,6 +362,14 @@ impl RecentSteps {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|step| step.id != *id);
     }
 
+    /// True if no step is noted of the invocation of `commit`, whose worker is in the midst of a step.
+    pub(super) fn are_none(&self, commit: &Commit) -> bool {
+        let Some(InvocationWrite::AssertClaimed { invocation_id, owner, .. }) = &commit.invocation else {
+            return false;
+        };
+        self.find(invocation_id).is_some_and(|step| step.owner == *owner && step.noted == 0)
+    }
+
     /// The next step is whole of each run whose invocation `commit` may have changed, or whose session it may have saved: a node of
     /// it may have, and what is carried over onto that begins with a step that was written whole.
     pub(super) fn forget_touched(&self, commit: &Commit) {
