@@ -239,7 +239,8 @@ fn key_of(append: &Append) -> Key {
     Key::batch(&append.stream, position)
 }
 
-fn last_of(append: &Append) -> u64 {
+/// The position of the last entry of `append`.
+pub(super) fn last_of(append: &Append) -> u64 {
     append.first + append.entries.len() as u64 - 1
 }
 

@@ -47,6 +47,7 @@ use self::note::{Change, StepNote, without_state};
 pub(super) use self::reading::{FENCE_ATTEMPTS, StepNotes, Unsaved};
 use super::codec;
 use super::item::{Item, number_value, optional_text, text_value};
+use super::journal::last_of;
 use super::keys::{FENCED_BY, FIRST_POSITION, LAST_POSITION, NOTED_FROM, NOTED_IN};
 use super::write::ItemWrite;
 
@@ -68,7 +69,7 @@ const NOTES_KEPT: SignedDuration = SignedDuration::from_hours(20 * 24);
 pub(super) const ERASED: &str = "-";
 
 /// An invocation at a step, as far as the next step may be compared with it. It keeps no item of a list in memory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct StepPlace {
     pause: Map,
     state: Map,
@@ -76,35 +77,15 @@ struct StepPlace {
     saves: Vec<String>,
 }
 
-/// The parts of a commit that may be noted.
-struct Noteable<'c> {
-    paused: &'c PausedInvocation,
-    claim: &'c Claim,
-    append: &'c Append,
-    save: &'c SharedMap,
-    fields: &'c GrowingLists,
-}
-
-impl<'c> Noteable<'c> {
-    fn of(commit: &'c Commit) -> Option<Self> {
-        let Some(InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), claim: Some(claim) }) =
-            &commit.invocation
-        else {
-            return None;
-        };
-        let SessionWrite { save: Some((save, _)), release: false, .. } = commit.session.as_ref()? else { return None };
-        let append = only_append(commit)?;
-        let is_plain = claim.owner == *owner && paused.parent_states.is_empty();
-        is_plain.then_some(Self { paused, claim, append, save, fields: &commit.growing })
-    }
-
-    /// Its place; `None` where its session keeps something else than its state, or a list of it is no shared one.
-    fn place(&self) -> Result<Option<StepPlace>, StoreError> {
+impl StepPlace {
+    /// The place of `paused`, whose session is saved with `save`; `None` where that keeps something else than its state, or a list
+    /// of it is no shared one.
+    fn of(paused: &PausedInvocation, save: &SharedMap, growing: &GrowingLists) -> Result<Option<Self>, StoreError> {
         let mut state = Map::new();
         let mut lists = BTreeMap::new();
-        for (name, part) in self.paused.state.fields() {
-            let is_growing = self.fields.fields.iter().any(|field| **field == *name);
-            match (is_growing, part, self.paused.state.shared(name)) {
+        for (name, part) in paused.state.fields() {
+            let is_growing = growing.fields.iter().any(|field| **field == *name);
+            match (is_growing, part, paused.state.shared(name)) {
                 (true, Part::Items(_), Some(SharedField::Items(items))) => {
                     lists.insert(name.to_owned(), (items.len(), items.beginning()));
                 }
@@ -118,13 +99,45 @@ impl<'c> Noteable<'c> {
             }
         }
         let mut saves = Vec::new();
-        for (name, _) in self.save.fields() {
-            match (self.save.shared(name), self.paused.state.shared(name)) {
+        for (name, _) in save.fields() {
+            match (save.shared(name), paused.state.shared(name)) {
                 (Some(saved), Some(own)) if saved.is(own) => saves.push(name.to_owned()),
                 (_, _) => return Ok(None),
             }
         }
-        Ok(Some(StepPlace { pause: without_state(self.paused)?, state, lists, saves }))
+        Ok(Some(Self { pause: without_state(paused)?, state, lists, saves }))
+    }
+}
+
+/// The parts of a commit that may be noted.
+struct Noteable<'c> {
+    paused: &'c PausedInvocation,
+    claim: &'c Claim,
+    append: &'c Append,
+    save: &'c SharedMap,
+    growing: &'c GrowingLists,
+}
+
+impl<'c> Noteable<'c> {
+    fn of(commit: &'c Commit) -> Option<Self> {
+        let Some(InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), claim: Some(claim) }) =
+            &commit.invocation
+        else {
+            return None;
+        };
+        let SessionWrite { save: Some((save, _)), release: false, .. } = commit.session.as_ref()? else { return None };
+        let append = only_append(commit)?;
+        let is_plain = claim.owner == *owner && paused.parent_states.is_empty();
+        is_plain.then_some(Self { paused, claim, append, save, growing: &commit.growing })
+    }
+
+    /// True if it may be noted behind `known`.
+    fn follows(&self, known: &RecentStep) -> bool {
+        known.owner == self.claim.owner
+            && known.until == self.claim.until
+            && known.stream == self.append.stream
+            && known.position + 1 == self.append.first
+            && known.noted < MOST_NOTED
     }
 
     /// What it has changed `since`; `None` where a list is no longer the same with items behind it.
@@ -217,7 +230,7 @@ fn keeping_end(commit: &Commit) -> Option<&Append> {
 #[derive(Debug, Default)]
 pub(super) struct RecentSteps(Mutex<VecDeque<RecentStep>>);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct RecentStep {
     id: InvocationId,
     session_id: SessionId,
@@ -250,33 +263,48 @@ impl RecentSteps {
     /// `commit`, which publishes nothing, as an append to the stream of its run's own, where steps are noted there.
     pub(super) fn in_own_stream(&self, commit: &Commit) -> Option<Commit> {
         let Some(InvocationWrite::Progress { paused, claim: Some(_), .. }) = &commit.invocation else { return None };
-        let known = self.find(&paused.invocation_id).filter(|_| !publishes(commit))?;
-        owner_of_stream(&known.stream)?;
+        if publishes(commit) {
+            return None;
+        }
+        let next = |step: &RecentStep| {
+            owner_of_stream(&step.stream).map(|_| own_append(step.stream.clone(), step.position + 1))
+        };
+        let append = self.look(&paused.invocation_id, next)??;
         let mut own = commit.clone();
-        own.journal.appends.push(own_append(known.stream, known.position + 1));
+        own.journal.appends.push(append);
         Some(own)
     }
 
     /// `commit` as a step to be noted; `None` where it has to be written whole.
     pub(super) fn noting(&self, commit: &Commit) -> Result<Option<NotedStep>, StoreError> {
         let Some(step) = Noteable::of(commit) else { return Ok(None) };
-        let Some(known) = self.find(&step.paused.invocation_id) else { return Ok(None) };
-        let follows = known.owner == step.claim.owner
-            && known.until == step.claim.until
-            && known.stream == step.append.stream
-            && known.position + 1 == step.append.first
-            && known.noted < MOST_NOTED;
-        if !follows {
+        let id = &step.paused.invocation_id;
+        if !self.look(id, |known| step.follows(known)).unwrap_or_default() {
             return Ok(None);
         }
-        let Some(place) = step.place()? else { return Ok(None) };
-        let Some(note) = step.note(&known.place, &place) else { return Ok(None) };
+        let Some(place) = StepPlace::of(step.paused, step.save, step.growing)? else { return Ok(None) };
+        // It may have been written whole meanwhile, by who has taken it over.
+        let noted = |known: &RecentStep| {
+            let note = step.follows(known).then(|| step.note(&known.place, &place)).flatten()?;
+            Some((note, known.session_id.clone(), known.noted))
+        };
+        let Some((note, session_id, noted)) = self.look(id, noted).flatten() else { return Ok(None) };
         let note = codec::encode(&note)?;
         if note.len() > MOST_BYTES {
             return Ok(None);
         }
-        let position = last_of(step.append);
-        Ok(Some(NotedStep { note, next: RecentStep { position, noted: known.noted + 1, place, ..known } }))
+        let Claim { owner, until, .. } = step.claim;
+        let next = RecentStep {
+            id: id.clone(),
+            session_id,
+            owner: owner.clone(),
+            until: *until,
+            stream: step.append.stream.clone(),
+            position: last_of(step.append),
+            noted: noted + 1,
+            place,
+        };
+        Ok(Some(NotedStep { note, next }))
     }
 
     /// `step` was noted.
@@ -299,14 +327,12 @@ impl RecentSteps {
                 let (Some((session_id, (save, _))), Some((stream, first))) = (save, noted_behind(commit)) else {
                     return Ok(());
                 };
-                let own = own_append(stream.clone().into_owned(), first);
-                let append = keeping_end(commit).unwrap_or(&own);
-                let step = Noteable { paused, claim, append, save, fields: &commit.growing };
                 // The first note says what is kept.
-                if let Some(place) = step.place()? {
+                if let Some(place) = StepPlace::of(paused, save, &commit.growing)? {
                     let place = StepPlace { saves: Vec::new(), ..place };
                     let (id, owner, until) = (paused.invocation_id.clone(), claim.owner.clone(), claim.until);
-                    let (session_id, stream, position) = (session_id.clone(), stream.into_owned(), last_of(append));
+                    let position = keeping_end(commit).map_or(first, last_of);
+                    let (session_id, stream) = (session_id.clone(), stream.into_owned());
                     self.put(RecentStep { id, session_id, owner, until, stream, position, noted: 0, place });
                 }
             }
@@ -345,14 +371,15 @@ impl RecentSteps {
         });
     }
 
-    fn find(&self, id: &InvocationId) -> Option<RecentStep> {
+    /// What `look` sees in the last step of the invocation, where that is known.
+    fn look<T>(&self, id: &InvocationId, look: impl FnOnce(&RecentStep) -> T) -> Option<T> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().find(|step| step.id == *id).cloned()
+        known.iter().find(|step| step.id == *id).map(look)
     }
 
     fn put(&self, step: RecentStep) {
-        self.forget(&step.id);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|other| other.id != step.id);
         known.truncate(MOST_RUNS - 1);
         known.push_front(step);
     }
@@ -367,7 +394,7 @@ impl RecentSteps {
         let Some(InvocationWrite::AssertClaimed { invocation_id, owner, .. }) = &commit.invocation else {
             return false;
         };
-        self.find(invocation_id).is_some_and(|step| step.owner == *owner && step.noted == 0)
+        self.look(invocation_id, |step| step.owner == *owner && step.noted == 0).unwrap_or_default()
     }
 
     /// The next step is whole of each run whose invocation `commit` may have changed, or whose session it may have saved: a node of
@@ -379,10 +406,6 @@ impl RecentSteps {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|step| id != Some(&step.id) && saved != Some(&step.session_id));
     }
-}
-
-fn last_of(append: &Append) -> u64 {
-    append.first + append.entries.len() as u64 - 1
 }
 
 /// The attributes of an invocation whose steps may be noted in `stream`, behind the batch at `position`.

@@ -107,6 +107,9 @@ impl StepNotes {
         item: &Item,
         (owner, now): (&Owner, Timestamp),
     ) -> Result<InvocationRecord, StoreError> {
+        if !item.contains_key(NOTED_IN) {
+            return Ok(record);
+        }
         for _ in 0..FENCE_ATTEMPTS {
             let run = self.noted(record.clone(), item).await?;
             let newest = run.newest.as_ref();
