@@ -206,24 +206,23 @@ impl Commits for TellingCommits {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let written = self.commits.commit(commit).await;
+        self.told_of(commit, self.commits.commit(commit).await).await
+    }
+
+    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
+        self.told_of(commit, self.commits.step(commit).await).await
+    }
+}
+
+impl TellingCommits {
+    /// `written`, of `commit`: whoever has to know of an end is told.
+    async fn told_of<T>(&self, commit: &Commit, written: Result<T, CommitError>) -> Result<T, CommitError> {
         let end = match &written {
-            Ok(()) => EndNotice::of(commit),
+            Ok(_) => EndNotice::of(commit),
             Err(CommitError::InvocationConflict) => self.told.instead_of(commit).await,
             Err(_) => None,
         };
         if let Some(end) = end {
-            Box::pin(self.told.tell(end)).await;
-        }
-        written
-    }
-
-    /// No step is an end.
-    async fn step(&self, commit: &Commit) -> Result<StepWritten, CommitError> {
-        let written = self.commits.step(commit).await;
-        if matches!(written, Err(CommitError::InvocationConflict))
-            && let Some(end) = self.told.instead_of(commit).await
-        {
             Box::pin(self.told.tell(end)).await;
         }
         written
