@@ -238,13 +238,8 @@ impl SessionRun {
                 Ok(StepWritten::Whole) => {
                     if let Some((state, _)) = commit.session.and_then(|session| session.save) {
                         let mut known = self.lock();
-                        *known = KnownRecord {
-                            version: known.version + 1,
-                            state: Some(state),
-                            base: mine,
-                            stored: std::mem::take(&mut known.stored),
-                            lags: false,
-                        };
+                        known.version += 1;
+                        (known.state, known.base, known.lags) = (Some(state), mine, false);
                     }
                     return Ok(version);
                 }
@@ -298,10 +293,8 @@ impl SessionRun {
         let newest =
             self.migrated(loaded.record, loaded.stored).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let mut known = self.lock();
-        let mut stored = std::mem::take(&mut known.stored);
-        stored.extend(newest.stored);
-        let (base, lags) = (known.base.take(), known.lags);
-        *known = KnownRecord { base, stored, version: newest.version, state: newest.state, lags };
+        known.stored.extend(newest.stored);
+        (known.version, known.state) = (newest.version, newest.state);
         Ok(())
     }
 
