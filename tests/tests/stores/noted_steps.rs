@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_aws::DynamoDbStateStore;
 use dormouse_ports::{
     Append, Commit, CommitError, Commits, CounterChange, CounterWrite, DocumentKey, DocumentWrite, InvocationStatus,
     InvocationWrite, Invocations, Map, PausedInvocation, Records, SharedField, SharedItems, StreamEnd,
@@ -269,6 +270,18 @@ async fn what_is_more_than_a_small_step_is_whole() {
     assert!(reader.load_invocation(&"task_2".into()).await.expect("an answer").is_some());
 }
 
+/// Checks that three steps of `run` are written, each once, and that it goes on behind them and ends.
+async fn check_that_it_goes_on(mut run: Run, reader: &DynamoDbStateStore) {
+    run.check(reader).await;
+    check_stream(reader, 3).await;
+    run.step().await.expect("it is written");
+    run.check(reader).await;
+    check_stream(reader, 4).await;
+    run.say();
+    run.commit(&run.complete()).await.expect("it is written");
+    assert_eq!(session(reader).await, (run.version, run.kept().into_map()));
+}
+
 #[tokio::test]
 async fn a_step_whose_answer_was_lost_is_written_once() {
     for (attempts, lost) in [(8, 1), (8, 2), (1, 1)] {
@@ -280,14 +293,7 @@ async fn a_step_whose_answer_was_lost_is_written_once() {
         bench.faults.script("PutItem", (0..lost).map(|_| Fault::lost()));
         run.step().await.expect("it happened");
         assert_eq!(bench.faults.left(), 0);
-        run.check(&reader).await;
-        check_stream(&reader, 3).await;
-        run.step().await.expect("it is written");
-        run.check(&reader).await;
-        check_stream(&reader, 4).await;
-        run.say();
-        run.commit(&run.complete()).await.expect("it is written");
-        assert_eq!(session(&reader).await, (run.version, run.kept().into_map()));
+        check_that_it_goes_on(run, &reader).await;
     }
 }
 
@@ -322,14 +328,7 @@ async fn a_step_that_is_committed_twice_is_written_once() {
     for process in [run.store.clone(), bench.process()] {
         process.commit(&step).await.expect("it was written");
     }
-    run.check(&reader).await;
-    check_stream(&reader, 3).await;
-    run.step().await.expect("it is written");
-    run.check(&reader).await;
-    check_stream(&reader, 4).await;
-    run.say();
-    run.commit(&run.complete()).await.expect("it is written");
-    assert_eq!(session(&reader).await, (run.version, run.kept().into_map()));
+    check_that_it_goes_on(run, &reader).await;
 }
 
 #[tokio::test]
