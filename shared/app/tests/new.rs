@@ -100,3 +100,25 @@ fn what_deploys_is_that_of_the_repository() {
         assert_eq!(written, fs::read_to_string(ours.join(name)).unwrap(), "{name}");
     }
 }
+
+#[test]
+fn functions_are_compiled_as_those_of_the_repository() {
+    let place = tempfile::tempdir().unwrap();
+    assert!(dormouse(&["infra", "build/infra"], place.path()).status.success());
+    let script = fs::read_to_string(place.path().join("build/infra/build.sh")).unwrap();
+    // Without that, cargo-lambda has a panic end the process, whatever a profile says.
+    assert!(script.contains("--disable-optimizations"), "{script}");
+    let root = fs::read_to_string(Path::new(CRATE).join("../../Cargo.toml")).unwrap();
+    let (_, profile) = root.split_once("[profile.lambda]\ninherits = \"release\"\n").unwrap();
+    let settings = profile.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(" = "));
+    let settings: Vec<_> = settings
+        .map(|(name, value)| {
+            let name = name.to_ascii_uppercase().replace('-', "_");
+            format!("CARGO_PROFILE_RELEASE_{name}={}", value.trim_matches('"'))
+        })
+        .collect();
+    assert!(settings.iter().any(|setting| setting.ends_with("PANIC=unwind")), "{settings:?}");
+    for setting in settings {
+        assert!(script.split_whitespace().any(|word| word == setting), "{setting} is not in {script}");
+    }
+}

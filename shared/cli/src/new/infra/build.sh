@@ -20,12 +20,14 @@ if ! compgen -G "$library/libstd-*.rlib" >/dev/null && ! timeout 120 rustup targ
     target="$machine-unknown-linux-gnu.2.34"
 fi
 tools="$("$here/venv.sh" "$here/requirements-build.txt")"
-# Small, and quick to start.
-export CARGO_PROFILE_RELEASE_OPT_LEVEL=s CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
-    CARGO_PROFILE_RELEASE_STRIP=symbols
+# Small, and quick to start. A node that panics fails as a node, and the sandbox lives on: that needs unwinding, which
+# cargo-lambda's own choices would take away.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=z CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+    CARGO_PROFILE_RELEASE_STRIP=true CARGO_PROFILE_RELEASE_PANIC=unwind
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
-PATH="$tools:$PATH" cargo lambda build --release --target "$target" --output-format zip --lambda-dir "$out" \
+PATH="$tools:$PATH" cargo lambda build --release --disable-optimizations --target "$target" \
+    --output-format zip --lambda-dir "$out" \
     --bin inbound --bin signal --bin socket --bin stream --bin wakeup
 mkdir -p build
 for function in inbound signal socket stream wakeup; do
