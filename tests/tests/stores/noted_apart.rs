@@ -377,6 +377,30 @@ async fn batches_at_other_places_of_its_stream_are_none_of_its_own() {
     new.check(&reader).await;
 }
 
+/// As behind a node that is a graph, none of whose nodes ran.
+#[tokio::test]
+async fn what_was_noted_does_not_come_behind_a_whole_step_of_the_same_number() {
+    let bench = Bench::new().await;
+    let reader = bench.process();
+    let grown = |mut run: Run| {
+        run.grow("messages", json!({ "role": "assistant", "content": "said without a number" }));
+        run
+    };
+    let mut old = grown(fresh(&bench).going(&bench, 1).await);
+    let step = old.progress();
+    old.commit(&step).await.expect("it is written");
+    old.check(&reader).await;
+    let mut new = grown(taken_over(&bench, "worker-b", 61).await);
+    let step = new.progress();
+    new.commit(&step).await.expect("it is written");
+    new.check(&reader).await;
+    new.noted_step(&bench).await;
+    new.check(&reader).await;
+    let third = taken_over(&bench, "worker-c", 200).await;
+    assert_eq!(third.committed, new.told(session(&reader).await.0));
+    assert_eq!(third.list("messages").len(), 4);
+}
+
 /// What happens while a step is on its way.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {

@@ -216,7 +216,7 @@ pub(crate) fn document(id: &str) -> DocumentWrite {
 /// What differs from a small step of words: its name, in the state, and in the commit.
 type Difference = (&'static str, fn(&mut Run), fn(&mut Commit));
 
-const DIFFERENCES: [Difference; 7] = [
+const DIFFERENCES: [Difference; 9] = [
     ("a large message", |run| run.grow("messages", json!({ "content": noise(3_000) })), |_| {}),
     ("a document", |_| {}, |commit| commit.journal.documents.push(document("beside"))),
     ("counters", |_| {}, |commit| commit.journal.counters.push(counters())),
@@ -224,6 +224,8 @@ const DIFFERENCES: [Difference; 7] = [
     ("another stream", |_| {}, |commit| commit.journal.appends.push(of_another_stream())),
     ("a list that shrank", |run| with_list(run, |list| list.truncate(2)), |_| {}),
     ("a list that was replaced", |run| with_list(run, |list| list[0] = json!("another beginning")), |_| {}),
+    ("no number of its own", |run| run.paused.step -= 1, |_| {}),
+    ("a claim that is over", |_| {}, |commit| commit.now = at(60)),
 ];
 
 fn counters() -> CounterWrite {

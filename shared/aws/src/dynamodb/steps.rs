@@ -13,6 +13,8 @@
 //! - A claim that is taken over is fenced: a batch without entries stands at the next position before the record is given to
 //!   the claimant, so that nothing of the worker before can come to be behind what was read. The next append, which is
 //!   whole, replaces it.
+//! - Behind the end of its claim a worker notes nothing, however long it was not let go on: its step is whole, and demands
+//!   the claim.
 //! - Between two notes of a run, and between its last whole step and the first of them, nobody else appends. So what is noted
 //!   behind another step that is whole does not change the one before: who reads a run while it goes on passes over that.
 //! - An invocation of which steps may be noted says so in its item ([`NOTED_IN`], [`NOTED_FROM`]), and its pause is in a
@@ -128,7 +130,8 @@ impl<'c> Noteable<'c> {
         let SessionWrite { save: Some((save, _)), release: false, .. } = commit.session.as_ref()? else { return None };
         let append = only_append(commit)?;
         let is_plain = claim.owner == *owner && paused.parent_states.is_empty();
-        is_plain.then_some(Self { paused, claim, append, save, growing: &commit.growing })
+        let is_claimed = commit.now < claim.until;
+        (is_plain && is_claimed).then_some(Self { paused, claim, append, save, growing: &commit.growing })
     }
 
     /// True if it may be noted behind `known`.
@@ -137,6 +140,7 @@ impl<'c> Noteable<'c> {
             && known.until == self.claim.until
             && known.stream == self.append.stream
             && known.position + 1 == self.append.first
+            && known.step < self.paused.step
             && known.noted < MOST_NOTED
     }
 
@@ -240,6 +244,8 @@ struct RecentStep {
     stream: String,
     /// The position of the last entry that its worker has appended.
     position: u64,
+    /// Its number. One without a number of its own is whole: in a stream of the run's own, positions go by that.
+    step: u64,
     /// Number of steps that were noted since it was written whole.
     noted: u32,
     place: StepPlace,
@@ -301,6 +307,7 @@ impl RecentSteps {
             until: *until,
             stream: step.append.stream.clone(),
             position: last_of(step.append),
+            step: step.paused.step,
             noted: noted + 1,
             place,
         };
@@ -332,8 +339,8 @@ impl RecentSteps {
                     let place = StepPlace { saves: Vec::new(), ..place };
                     let (id, owner, until) = (paused.invocation_id.clone(), claim.owner.clone(), claim.until);
                     let position = keeping_end(commit).map_or(first, last_of);
-                    let (session_id, stream) = (session_id.clone(), stream.into_owned());
-                    self.put(RecentStep { id, session_id, owner, until, stream, position, noted: 0, place });
+                    let (session_id, stream, step) = (session_id.clone(), stream.into_owned(), paused.step);
+                    self.put(RecentStep { id, session_id, owner, until, stream, position, step, noted: 0, place });
                 }
             }
             InvocationWrite::Suspend { .. }

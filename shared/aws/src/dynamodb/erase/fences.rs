@@ -13,7 +13,8 @@ use crate::dynamodb::requests::Table;
 use crate::dynamodb::steps::{ERASED, fence, owner_of_stream};
 use crate::dynamodb::write::{ItemWrite, WriteOutcome};
 
-/// Time for which a worker may note a step behind the last one, at most, and more: no claim lasts as long.
+/// Time for which a worker may note a step behind the last one, at most, and more: no claim lasts as long, and behind its end none
+/// is noted.
 const STEPS_MAY_COME: SignedDuration = SignedDuration::from_hours(1);
 /// Time for which a fence stands where that may happen.
 const FENCES_KEPT: SignedDuration = SignedDuration::from_hours(24);
