@@ -6,7 +6,7 @@ use dormouse_aws::Belongings;
 use dormouse_ports::{
     Append, Cancellation, Category, ClaimOutcome, Commit, CommitError, Commits, FailureRecord, Fed, FeedRequest,
     InvocationStatus, InvocationWrite, Invocations, Map, Owner, PausedInvocation, Records, SharedField, SharedItems,
-    SharedMap, StreamEnd,
+    SharedMap, StoreError, StreamEnd,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -156,6 +156,24 @@ async fn a_claim_that_has_to_be_asked_for_again_ends_the_right_of_the_worker_bef
             new.check(&bench.process()).await;
             check_stream(&bench.process(), 5).await;
         }
+    }
+}
+
+/// Nobody has to wait until it ends.
+#[tokio::test]
+async fn a_claim_behind_which_the_steps_cannot_be_read_now_is_given_back() {
+    for operation in ["Query", "PutItem"] {
+        let bench = Bench::new().await;
+        let old = Run::with_steps(&bench, 3).await;
+        bench.faults.script(operation, [Fault::throttled()]);
+        let failed = bench.process_trying(1).claim(&claim_request("worker-b", 61)).await;
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{operation}: {failed:?}");
+        assert_eq!(bench.faults.left(), 0);
+        let outcome = bench.process().claim(&claim_request("worker-c", 62)).await.expect("an answer");
+        let ClaimOutcome::Granted(record) = outcome else { panic!("{operation}: {outcome:?}") };
+        assert_eq!(record.paused, old.told(1), "{operation}");
+        let InvocationStatus::Resuming(claim) = record.status else { panic!("{:?}", record.status) };
+        assert_eq!((claim.owner.as_str(), claim.attempts), ("worker-c", 2), "no worker died of it");
     }
 }
 

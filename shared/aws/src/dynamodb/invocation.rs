@@ -119,24 +119,32 @@ impl InvocationItems {
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.bodies.put_blobs(encoder.blobs).await?;
         match self.table.write_alone(&claim_write(request, payload)).await? {
-            WriteOutcome::Done(item) => match self.granted(request, &item).await {
-                Ok(record) => Ok(ClaimOutcome::Granted(Box::new(record))),
-                Err(error) => {
-                    self.take_back(request, &item).await;
-                    Err(error)
-                }
-            },
+            WriteOutcome::Done(item) => self.granted(request, &item).await,
             WriteOutcome::Refused(None) => Ok(ClaimOutcome::NotFound),
             WriteOutcome::Refused(Some(item)) => self.refused_claim(request, &item).await,
         }
     }
 
-    /// Takes back the attempt that `request` was granted, of which nothing more can be read than its `item`: a later build may have
-    /// written it, and no worker dies of it. The claim ends by itself.
-    async fn take_back(&self, request: &ClaimRequest, item: &Item) {
+    /// The record of `item`, which `request` has claimed: nothing can come to it any more of a worker before.
+    async fn granted(&self, request: &ClaimRequest, item: &Item) -> Result<ClaimOutcome, StoreError> {
+        let record = match self.whole_record(item).await {
+            Ok(record) => self.notes.fenced(record, item, (&request.owner, request.now)).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &record {
+            self.take_back(request, item, error).await;
+        }
+        record.map(|record| ClaimOutcome::Granted(Box::new(record)))
+    }
+
+    /// Takes back the attempt that `request` was granted, of which nothing more can be had than its `item`: no worker dies of it.
+    /// What cannot be read, which a later build may have written, is claimed until that ends by itself; after another error
+    /// the next worker need not wait for that.
+    async fn take_back(&self, request: &ClaimRequest, item: &Item, error: &StoreError) {
         let Ok(generation) = number(item, GENERATION) else { return };
+        let since = (!matches!(error, StoreError::Corrupt(_))).then_some(request.now);
         let commit_id = text_value(format!("unread-{}", request.owner.as_str()));
-        let keep = keep_write(&request.invocation_id, generation, (&request.owner, None), commit_id);
+        let keep = keep_write(&request.invocation_id, generation, (&request.owner, since), commit_id);
         if let Err(error) = self.table.write_alone(&keep).await {
             tracing::warn!(
                 %error, invocation_id = %request.invocation_id,
@@ -155,14 +163,9 @@ impl InvocationItems {
             return Ok(ClaimOutcome::NotClaimable(Box::new(self.record(item).await?)));
         }
         if text(item, CLAIM_OWNER)? == request.owner.as_str() {
-            return Ok(ClaimOutcome::Granted(Box::new(self.granted(request, item).await?)));
+            return self.granted(request, item).await;
         }
         Ok(ClaimOutcome::Held { until: claim_end(item)? })
-    }
-
-    /// The record of `item`, which `request` has claimed: nothing can come to it any more of a worker before.
-    async fn granted(&self, request: &ClaimRequest, item: &Item) -> Result<InvocationRecord, StoreError> {
-        self.notes.fenced(self.whole_record(item).await?, item, (&request.owner, request.now)).await
     }
 
     async fn record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
