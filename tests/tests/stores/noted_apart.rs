@@ -394,7 +394,8 @@ async fn what_was_noted_does_not_come_behind_a_whole_step_of_the_same_number() {
     let step = new.progress();
     new.commit(&step).await.expect("it is written");
     new.check(&reader).await;
-    new.noted_step(&bench).await;
+    // The fence of its claim stands in its place.
+    new.step().await.expect("it is written");
     new.check(&reader).await;
     let third = taken_over(&bench, "worker-c", 200).await;
     assert_eq!(third.committed, new.told(session(&reader).await.0));
