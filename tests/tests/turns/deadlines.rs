@@ -199,3 +199,18 @@ async fn a_no_of_time_is_not_a_no_of_a_person() {
         assert_eq!(done.resolution, Some(resolution), "whoever asks can tell");
     }
 }
+
+/// Nobody is told, and nothing ends: the timer is set once more, since it may be gone when it has fired.
+#[tokio::test]
+async fn a_timer_that_comes_long_before_its_deadline_passes_none() {
+    let scene = Scene::asleep(json!("fail")).await;
+    for _ in 0..2 {
+        let outcome = scene.timer(1).await;
+        assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+    }
+    assert_eq!((scene.announced().len(), scene.registered()), (0, vec![0, 0, 0]));
+    // No further than clocks may be apart.
+    scene.stage.clock.advance(HOUR - Duration::from_secs(30));
+    scene.timer(1).await;
+    assert_eq!((scene.announced(), scene.registered()), (vec![told(0, "remind")], vec![0, 0, 0, 1]));
+}

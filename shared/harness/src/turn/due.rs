@@ -8,7 +8,7 @@ use dormouse_ports::{
     Announcement, BEFORE_FIRST_PAUSE, BusError, Category, CommitError, Due, DueAction, Event, InvocationId,
     InvocationRecord, InvocationStatus, InvocationWrite, Map, PausedInvocation, Resolution, Subscription,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::deliver::deliver;
@@ -26,7 +26,11 @@ const SOURCE: &str = "dormouse";
 /// Their detail type.
 const DETAIL_TYPE: &str = "Dormouse Deadline";
 
-/// Handles a pause that fell due. `meant` is the deadline that the timer or the sweep had seen.
+/// Time by which the clock of a timer may be ahead of ours.
+const AHEAD: SignedDuration = SignedDuration::from_mins(1);
+
+/// Handles a pause that fell due. `meant` is the deadline that the timer or the sweep had seen: a timer that comes long before it
+/// wakes nobody, and is set once more.
 pub(super) async fn fall_due(
     worker: &Worker,
     invocation_id: InvocationId,
@@ -47,8 +51,13 @@ pub(super) async fn fall_due(
         let taken = take_over(worker, &record.paused.invocation_id, Some(BEFORE_FIRST_PAUSE), budget).await?;
         return Ok(taken.unwrap_or(stale));
     }
-    // A timer may be ahead of our clock: what it was set for has passed.
-    let mut passed = meant.map_or(Timestamp::MAX, |meant| meant.max(worker.now()));
+    let now = worker.now();
+    let mut passed = match meant {
+        None => Timestamp::MAX,
+        Some(meant) if meant.duration_since(now) > AHEAD => now,
+        // A timer may be ahead of our clock: what it was set for has passed.
+        Some(meant) => meant.max(now),
+    };
     loop {
         let Some(due) = record.paused.wake.due.clone() else { return Ok(stale) };
         if due.at > passed {
