@@ -1,8 +1,9 @@
 """Between the functions and the emulator: passes requests on, remembers which of them were denied, and can do what a
 network and a service do: hold one back for ever, as a machine that dies in the midst of its work, refuse some because there
-are too many, or do what they ask and lose the answer."""
+are too many, answer none to the table, or do what they ask and lose the answer."""
 
 import collections
+import contextlib
 import http.client
 import http.server
 import json
@@ -30,6 +31,7 @@ class Gate:
         self._wanted = None
         self._lock = threading.Lock()
         self._throttled, self._lost = collections.Counter(), collections.Counter()
+        self._is_table_away = False
         server = Server(("127.0.0.1", port), self._handler())
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -50,6 +52,15 @@ class Gate:
     def lose(self, operation, times):
         """The next `times` requests for `operation` are done, and nobody hears of it."""
         self._lost[operation] = times
+
+    @contextlib.contextmanager
+    def table_away(self):
+        """Within it no request to a table is answered: its connection is cut."""
+        self._is_table_away = True
+        try:
+            yield
+        finally:
+            self._is_table_away = False
 
     def hand_through(self, names):
         """What Parameter Store answers to a request for `names`, which are secrets of Secrets Manager."""
@@ -84,6 +95,9 @@ class Gate:
             def pass_on(self):
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 operation = self.headers.get("x-amz-target", "").rpartition(".")[2] or f"{self.command} {self.path}"
+                if gate._is_table_away and self.headers.get("x-amz-target", "").startswith("DynamoDB_"):
+                    self.close_connection = True
+                    return
                 if gate.is_wanted(operation):
                     gate.held.set()
                     gate._dropped.wait()
