@@ -28,7 +28,7 @@ pub(crate) async fn complete(
         error.may_be_paid |= may_be_paid;
         let Some(policy) = &options.retry else { return Err(error) };
         let Some(next) = next_reason(policy, &error, attempt) else { return Err(error) };
-        may_be_paid = error.may_be_paid || error.usage.is_some() || !error.category.is_transient();
+        may_be_paid = error.may_have_cost();
         if let Some(on_retry) = &policy.on_retry {
             on_retry(&error, attempt);
         }

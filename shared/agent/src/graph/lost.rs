@@ -16,8 +16,8 @@ use super::plan::invocation;
 use super::run::{AgentRun, ModelRest};
 use crate::workspace::HookEvent;
 
-/// Seconds of rest before each further attempt, after those that the call made by itself: as many as may have been paid. Where the
-/// provider is away, the last one holds from then on.
+/// Seconds of rest before each further attempt: as many as may be paid. Where the provider is away, which the call finds out by
+/// attempts of its own, the last one holds from then on.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
 /// The same where somebody has to mend what the provider refuses, a key for example; the last one holds from then on.
 const MENDING_RESTS: [u32; 4] = [60, 300, 900, 3600];
@@ -147,7 +147,7 @@ pub(crate) fn before(run: &AgentRun) -> ModelRest {
 /// an answer was, or what came cannot be used.
 fn may_be_paid(run: &AgentRun, error: &ModelError, jobs: u32) -> bool {
     let has_job = run.thinking.is_some() || jobs > run.rest.as_ref().map_or(0, |rest| rest.jobs);
-    has_job || error.may_be_paid || !error.category.is_transient()
+    has_job || error.may_have_cost()
 }
 
 /// Seconds of the next of `rests`, of which there were so many.

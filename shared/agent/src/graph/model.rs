@@ -534,7 +534,8 @@ fn options(parts: &AgentParts, invocation: &InvocationId, steps: u64) -> CallOpt
         Some(_) | None => Arc::new(()),
     };
     let seed = of_value(&(invocation.as_str(), steps));
-    let retry = RetryPolicy::new(Arc::new(move || spread(&seed))).heeding_retry_after(HEEDED);
+    // What may be paid is asked for again by the run, which counts that.
+    let retry = RetryPolicy::new(Arc::new(move || spread(&seed))).heeding_retry_after(HEEDED).sparing();
     CallOptions { observer, retry: Some(retry), timeout: Some(parts.model.timeout) }
 }
 

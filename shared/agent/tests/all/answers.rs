@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use crate::cast::{ScriptedModel, calls, contents, message, results, says};
 use crate::runs::{APPROVED, MATTER, asleep, bed, bed_with, mailer};
 use dormouse::{Value, json};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::{
-    Block, CompletionRequest, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory, Response,
+    Block, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory,
+    ModelIdentity, ModelProvider, Response,
 };
 
 #[test]
@@ -180,6 +183,47 @@ fn answers_that_do_not_arrive_are_paid_seven_times_and_not_for_a_week() {
     bed.pass_days(1);
     assert_eq!(model.calls(), 7);
     assert_eq!(bed.status(&run).failed().category, "limit_exceeded");
+}
+
+/// A model that makes the attempts of a call within that, as providers do.
+struct Persistent(Arc<ScriptedModel>);
+
+#[async_trait]
+impl ModelProvider for Persistent {
+    fn identity(&self) -> ModelIdentity {
+        self.0.identity()
+    }
+
+    async fn ready(&self) -> Result<(), ModelError> {
+        self.0.ready().await
+    }
+
+    async fn complete(&self, request: &CompletionRequest, options: &CallOptions) -> Result<Response, ModelError> {
+        let policy = options.retry.as_ref().expect("a policy");
+        for _ in 1..policy.max_attempts {
+            match self.0.complete(request, options).await {
+                Err(error) if (policy.classifier)(&error) => {}
+                answer => return answer,
+            }
+        }
+        self.0.complete(request, options).await
+    }
+}
+
+#[test]
+fn a_call_makes_no_attempts_of_its_own_behind_one_that_may_be_paid() {
+    let busy = ModelError::new(ModelErrorCategory::Unavailable, "busy");
+    for (error, attempts) in [(cut_off(), 7), (busy, 7 * 3)] {
+        let model = ScriptedModel::new(move |_| Err(error.clone()));
+        let persistent = model.clone();
+        let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
+            parts.model.provider = Arc::new(Persistent(persistent.clone()));
+        });
+        bed.start("helper", message("look it up"));
+        // Behind six rests.
+        bed.pass(Duration::from_secs(2_500));
+        assert_eq!(model.calls(), attempts);
+    }
 }
 
 #[test]

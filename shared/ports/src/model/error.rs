@@ -155,6 +155,11 @@ impl ModelError {
         self.status == Some(400) && (parameter == Some("stream") || self.message.contains("in streaming mode"))
     }
 
+    /// True if the attempt that ended so may cost something: an answer was begun, or what came cannot be used.
+    pub fn may_have_cost(&self) -> bool {
+        self.may_be_paid || self.usage.is_some() || !self.category.is_transient()
+    }
+
     /// True if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         self.may_pass.unwrap_or_else(|| self.category.is_transient())

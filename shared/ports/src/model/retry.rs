@@ -53,6 +53,14 @@ impl RetryPolicy {
             Arc::new(move |error| classifier(error) && error.retry_after.is_none_or(|asked| asked <= most));
         self
     }
+
+    /// Makes no other attempt behind one that may be paid: the error comes back, and who called says whether it is worth another one.
+    #[must_use]
+    pub fn sparing(mut self) -> Self {
+        let classifier = self.classifier;
+        self.classifier = Arc::new(move |error| classifier(error) && !error.may_have_cost());
+        self
+    }
 }
 
 impl fmt::Debug for RetryPolicy {
@@ -84,5 +92,19 @@ mod tests {
         assert_eq!(((heeding.backoff)(0, &error).as_secs(), (heeding.classifier)(&error)), (40, true));
         error.retry_after = Some(Duration::from_secs(41));
         assert!(!(heeding.classifier)(&error), "it is not asked before the time");
+    }
+
+    #[test]
+    fn a_policy_that_spares_makes_no_other_attempt_behind_what_may_be_paid() {
+        let policy = RetryPolicy::new(Arc::new(|| 1.0));
+        let sparing = policy.clone().sparing();
+        let free = ModelError::new(ModelErrorCategory::Unavailable, "busy");
+        let lost = ModelError { may_be_paid: true, ..free.clone() };
+        let counted = ModelError { usage: Some(Box::default()), ..free.clone() };
+        let garbled = ModelError { may_pass: Some(true), ..ModelError::new(ModelErrorCategory::InvalidResponse, "{") };
+        for (error, is_free) in [(free, true), (lost, false), (counted, false), (garbled, false)] {
+            assert!((policy.classifier)(&error), "{error}");
+            assert_eq!((sparing.classifier)(&error), is_free, "{error}");
+        }
     }
 }
