@@ -460,7 +460,8 @@ impl StreamableHttpClient for FetchClient {
                 // What goes on behind an event may be the answer to one request.
                 Ok(if last_event_id.is_none() { self.0.standing.over(events) } else { events })
             }
-            404 if session_id.is_some() => Err(StreamableHttpError::SessionExpired),
+            404 if session_id.is_some() && last_event_id.is_none() => Err(StreamableHttpError::SessionExpired),
+            // The SDK asks no more: a session that is forgotten has no answer that goes on behind an event.
             _ => Err(StreamableHttpError::ServerDoesNotSupportSse),
         }
     }

@@ -1,9 +1,12 @@
 //! Answers over HTTP that are not as the protocol says, or that other versions of it have.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -28,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("answers::with_tools_whose_arguments_are_wrong_headers", misannotated),
         trial("answers::in_a_version_that_is_not_spoken", in_other_versions),
         trial("answers::that_take_a_request_and_say_nothing", accepted),
+        trial("answers::that_break_off_in_a_session_that_is_forgotten", forgotten),
         trial("answers::of_the_transport_before_streamable_http", before_streamable),
     ]
 }
@@ -114,6 +118,42 @@ async fn in_other_versions() {
         assert!(error.message.contains(&format!("version `{version}`")), "{error}");
         assert!(error.message.contains("2024-11-05, 2025-03-26"), "{error}");
     }
+}
+
+/// The stream of an answer ends in the middle, and the server knows its session no more when it is to go on: nobody waits for the
+/// answer until the time of the call is over, and the call is made once.
+async fn forgotten() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let handle = move |body: String| {
+        let counted = counted.clone();
+        async move {
+            let request: Value = serde_json::from_str(&body).unwrap_or_default();
+            match request["method"].as_str() {
+                Some("initialize") => ([("mcp-session-id", "s1")], plainly(&request)).into_response(),
+                Some("tools/call") => {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let said = json!({ "level": "info", "data": "it begins" });
+                    let said = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": said });
+                    let event = Event::default().id("1").retry(Duration::from_millis(1)).data(said.to_string());
+                    Sse::new(stream::iter([Ok::<_, Infallible>(event)])).into_response()
+                }
+                Some(_) | None => plainly(&request),
+            }
+        }
+    };
+    let listen = |headers: HeaderMap| async move {
+        match headers.contains_key("last-event-id") {
+            true => StatusCode::NOT_FOUND,
+            false => StatusCode::METHOD_NOT_ALLOWED,
+        }
+    };
+    let router = Router::new().route("/mcp", get(listen).post(handle));
+    let host = host_router(Peer::default(), router, 0).await;
+    let (server, _) = server(McpConfig { timeout: Duration::from_secs(24 * 3600), ..http(&host) });
+    let error = server.call(&call("a", json!({}))).await.expect_err("there is no outcome");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, true), "{error}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
 /// No stream is open on which the answer could come: it is not waited for.
