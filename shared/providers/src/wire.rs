@@ -167,6 +167,11 @@ pub(crate) trait Wire: Send + Sync + 'static {
     fn judge_probe(&self, model: &str, body: &Value) -> Result<(), ModelError>;
 }
 
+/// True for an error that does not say what event it is, as gateways write it into the stream of any wire.
+pub(crate) fn is_bare_error(data: &Value) -> bool {
+    data.get("type").is_none() && data.get("error").is_some_and(|error| !error.is_null())
+}
+
 /// `name` as one segment of a path.
 pub(crate) fn segment(name: &str) -> String {
     const PLAIN: &percent_encoding::AsciiSet =

@@ -4,7 +4,7 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
+use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress, is_bare_error};
 
 /// Puts the events of a message together.
 #[derive(Debug, Default)]
@@ -54,6 +54,7 @@ impl Assembler for AnthropicEvents {
             "message_delta" => self.message_delta(&data),
             "message_stop" => return Ok(StreamProgress::Done),
             "error" => return Err(StreamFault::Reported(data)),
+            _ if is_bare_error(&data) => return Err(StreamFault::Reported(data)),
             _ => {}
         }
         Ok(StreamProgress::More)

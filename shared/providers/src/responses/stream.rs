@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use crate::wire::{Assembler, Emit, StreamFault, StreamProgress};
+use crate::wire::{Assembler, Emit, StreamFault, StreamProgress, is_bare_error};
 
 /// Events of a response: pieces for people, and at the end the response whole.
 #[derive(Debug, Default)]
@@ -39,6 +39,7 @@ impl Assembler for Events {
                 return Ok(StreamProgress::Done);
             }
             "error" => return Err(StreamFault::Reported(reported(data))),
+            _ if is_bare_error(&data) => return Err(StreamFault::Reported(data)),
             _ => {}
         }
         Ok(StreamProgress::More)

@@ -197,6 +197,25 @@ async fn an_error_before_anything_came_is_told_as_what_it_is() {
     assert!(response.has_failed() && response.usage.prompt_tokens == Some(9), "{response:?}");
 }
 
+/// Gateways write it into the stream of any wire in the form of OpenAI.
+#[tokio::test]
+async fn an_error_that_does_not_say_what_event_it_is_is_told_on_every_wire() {
+    let error = json!({ "error": { "message": "slow down", "type": null, "param": null, "code": "429" } });
+    let stages = [(); 4].map(|()| Stage::answering(ScriptedAnswer::events([&error])));
+    let [chat, respond, messages, generate] = &stages;
+    let providers: [Box<dyn ModelProvider>; 4] = [
+        Box::new(openai(chat.setup())),
+        Box::new(responses(respond.setup())),
+        Box::new(anthropic(messages.streaming())),
+        Box::new(gemini(generate.streaming())),
+    ];
+    for (stage, provider) in stages.iter().zip(&providers) {
+        let refused = stage.ask(&**provider, &streaming()).await.expect_err("nothing came");
+        assert_eq!((refused.category, refused.may_be_paid), (Category::RateLimit, false), "{refused}");
+        assert!(refused.message.contains("slow down"), "{refused}");
+    }
+}
+
 /// Servers on one's own machine tell it where the window is full in the midst of an answer: asked again, it is full again.
 #[tokio::test]
 async fn a_conversation_that_is_too_long_is_told_so_also_behind_the_first_words() {
