@@ -237,6 +237,7 @@ fn status_of(name: &str) -> Option<u16> {
         "billing_error" => Some(402),
         "permission_error" => Some(403),
         "not_found_error" => Some(404),
+        "timeout_error" => Some(504),
         "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "throttlingException" => Some(429),
         "invalid_request_error" | "invalid_prompt" | "context_length_exceeded" | "validationException" => Some(400),
         _ => None,

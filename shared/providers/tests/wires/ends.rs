@@ -81,10 +81,12 @@ async fn an_answer_that_a_provider_did_not_wait_for_may_be_paid() {
         let error = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("there is none");
         assert_eq!((error.is_transient(), error.may_be_paid), (true, may_be_paid), "{error}");
     }
-    let told = json!({ "error": { "code": 504, "message": "Deadline expired", "status": "DEADLINE_EXCEEDED" } });
-    let stage = Stage::json(told);
-    let error = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("there is none");
-    assert!(error.may_be_paid && error.is_transient(), "{error}");
+    let expired = json!({ "code": 504, "message": "Deadline expired", "status": "DEADLINE_EXCEEDED" });
+    for told in [expired, json!({ "type": "timeout_error", "message": "It took too long." })] {
+        let stage = Stage::json(json!({ "error": told }));
+        let error = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("there is none");
+        assert!(error.may_be_paid && error.is_transient(), "{error}");
+    }
 }
 
 /// Some servers send neither an end nor counters, and keep the connection open.
