@@ -41,7 +41,9 @@ pub(super) fn decode(body: &Value, with_details: bool) -> Result<ReadAnswer, Mal
     }
     let is_refused = refusal.is_some() && finish != FinishReason::Error;
     let finish = if is_refused { FinishReason::ContentFilter } else { finish };
-    Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
+    // Moonshot's streams have the counters in the choice.
+    let counters = [body.get("usage"), choice.get("usage")].into_iter().flatten().find(|counters| counters.is_object());
+    Ok(ReadAnswer { blocks, calls, finish, usage: usage(counters) })
 }
 
 fn thinking(value: Option<&Value>) -> Option<Block> {

@@ -293,3 +293,17 @@ async fn a_refusal_is_read_whole_and_in_pieces() {
     );
     assert_eq!(stage.heard(), ["I will ", "not."]);
 }
+
+/// Moonshot has them in the choice that ends.
+#[tokio::test]
+async fn the_counters_of_a_stream_are_read_where_they_stand() {
+    let counters = json!({ "prompt_tokens": 19, "completion_tokens": 13, "total_tokens": 32, "cached_tokens": 7 });
+    let events = [
+        json!({ "choices": [{ "index": 0, "delta": { "content": "Hi." }, "finish_reason": null }] }),
+        json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop", "usage": counters }] }),
+    ];
+    let stage = Stage::answering(ScriptedAnswer::events(&events));
+    let request = CompletionRequest { stream: true, ..hello() };
+    let usage = stage.ask(&openai(stage.setup()), &request).await.expect("an answer").usage;
+    assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens), (Some(19), Some(13), Some(7)));
+}
