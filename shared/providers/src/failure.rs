@@ -15,7 +15,8 @@ const EXCERPT: usize = 500;
 /// The longest time until a limit is whole again that is waited for.
 const LONGEST_RESET: Duration = Duration::from_secs(24 * 60 * 60);
 /// What is said of money that is used up.
-pub(crate) const USED_UP: &str = "; the account at the provider needs money before the next call";
+pub(crate) const USED_UP: &str =
+    "; the account at the provider needs money, or must be allowed to spend more, before the next call";
 
 /// What is said of a conversation that is too long.
 pub(crate) const TOO_LONG: &str = "; the conversation is too long for the model: that of an agent becomes shorter with `/compact`, \
@@ -23,6 +24,12 @@ pub(crate) const TOO_LONG: &str = "; the conversation is too long for the model:
 
 /// Codes of a request that is too long: of its tokens, and of its bytes, which is Anthropic's.
 const OF_LENGTH: [&str; 2] = ["context_length_exceeded", "request_too_large"];
+
+/// Codes of an account that has no money left, or has spent all that it may: OpenAI's, Moonshot's and Alibaba's.
+const OF_MONEY: [&str; 4] =
+    ["insufficient_quota", "billing_hard_limit_reached", "exceeded_current_quota_error", "Arrearage"];
+/// The same in words of Anthropic, with the status of a request that is wrong.
+const WORDS_OF_MONEY: [&str; 2] = ["credit balance is too low", "reached your specified API usage limits"];
 
 /// The error for a request that got no answer, or not all of it.
 pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
@@ -73,9 +80,9 @@ pub(crate) fn of_answer(
         matches!(refusal.category, ModelErrorCategory::InvalidRequest | ModelErrorCategory::Unavailable);
     let has_code_of_length = || OF_LENGTH.iter().any(|code| has_code(answer.body, code));
     let too_long = may_be_length && (status == 413 || is_too_long(&words) || has_code_of_length());
-    // The last one is Anthropic's, with the status of a request that is wrong.
-    let is_used_up =
-        status == 402 || has_code(answer.body, "insufficient_quota") || words.contains("credit balance is too low");
+    let is_used_up = status == 402
+        || OF_MONEY.iter().any(|code| has_code(answer.body, code))
+        || WORDS_OF_MONEY.iter().any(|told| words.contains(told));
     let category = if too_long {
         ModelErrorCategory::InvalidRequest
     } else if is_used_up && refusal.category == ModelErrorCategory::InvalidRequest {

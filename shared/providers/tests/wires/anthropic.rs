@@ -146,6 +146,7 @@ async fn errors_have_their_category() {
         (401, "authentication_error", "invalid x-api-key", Category::Authentication),
         (402, "billing_error", "no credit", Category::Authentication),
         (400, "invalid_request_error", "Your credit balance is too low to access the API.", Category::Authentication),
+        (400, "invalid_request_error", "You have reached your specified API usage limits.", Category::Authentication),
         (403, "permission_error", "no", Category::Authentication),
         (404, "not_found_error", "model: m-1", Category::InvalidModel),
         (413, "request_too_large", "too large", Category::InvalidRequest),
@@ -160,7 +161,9 @@ async fn errors_have_their_category() {
         let refused = stage.ask(&anthropic(stage.setup()), &with_most(hello())).await.expect_err("refused");
         assert_eq!(refused.category, category, "{status}: {refused}");
         assert_eq!(refused.raw.as_deref(), Some(&body));
-        assert_eq!(refused.message.contains("needs money"), words.contains("credit"), "{refused}");
+        let is_used_up = words.contains("credit") || words.contains("limits");
+        assert_eq!(refused.message.contains("needs money"), is_used_up, "{refused}");
+        assert!(!is_used_up || !refused.is_transient(), "{refused}");
     }
     let body = json!({ "error": { "type": "invalid_request_error", "message": "image: unsupported media type" } });
     let stage = Stage::answering(ScriptedAnswer::json(400, &body));

@@ -21,6 +21,9 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
     for (status, body, category, words) in [
         (401, error("Incorrect API key provided", "invalid_api_key"), Category::Authentication, "check the key"),
         (402, error("Insufficient Balance", ""), Category::Authentication, "needs money"),
+        (400, error("Billing hard limit", "billing_hard_limit_reached"), Category::Authentication, "to spend more"),
+        (400, error("Not in good standing", "Arrearage"), Category::Authentication, "needs money"),
+        (429, error("It is suspended", "exceeded_current_quota_error"), Category::RateLimit, "needs money"),
         (403, error("no access", ""), Category::Authentication, "no access"),
         (
             403,
