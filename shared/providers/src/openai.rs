@@ -26,7 +26,8 @@ use crate::{Provider, responses};
 /// since its reasoning models take no other, and to all others under its own name (§8.1.1), which many know alone.
 /// Mistral's own address has ids of calls that it takes, an answer between results of tools and what a user says behind
 /// them, `seed` under the name `random_seed`, and no `stream_options`, which it refuses: its streams have counters anyhow. A
-/// description of a tool that is longer than OpenAI's own addresses take it stands whole in the instructions.
+/// description of a tool that is longer than OpenAI's own addresses, or deployments of Azure, take it stands whole in the
+/// instructions.
 pub fn openai(setup: ProviderSetup) -> Provider {
     let server = setup.base_url.as_deref().map_or(ChatServer::OpenAi, ChatServer::at);
     let returns_reasoning = setup.returns_reasoning;
@@ -38,6 +39,8 @@ pub fn openai(setup: ProviderSetup) -> Provider {
 pub(crate) enum ChatServer {
     /// OpenAI, or Azure with OpenAI's own models.
     OpenAi,
+    /// A deployment of Azure, with a version of the API in the address: the older ones know `max_tokens` alone.
+    Deployment,
     /// Mistral itself.
     Mistral,
     /// Anybody else.
@@ -50,9 +53,11 @@ impl ChatServer {
         let Some(rest) = url.strip_prefix("https://") else { return Self::Other };
         let (host, path) = rest.split_at(rest.find([':', '/', '?']).unwrap_or(rest.len()));
         let host = host.to_ascii_lowercase();
-        let is_azure = host.ends_with(".openai.azure.com") && path.contains("/openai/v1");
-        if host == "api.openai.com" || host.ends_with(".api.openai.com") || is_azure {
+        let at_azure = |place: &str| host.ends_with(".openai.azure.com") && path.contains(place);
+        if host == "api.openai.com" || host.ends_with(".api.openai.com") || at_azure("/openai/v1") {
             Self::OpenAi
+        } else if at_azure("/openai/deployments/") {
+            Self::Deployment
         } else if host == "api.mistral.ai" {
             Self::Mistral
         } else {
@@ -107,7 +112,9 @@ impl Wire for OpenAi {
 
     fn ids(&self) -> IdRule {
         match self {
-            Self::Chat { server: ChatServer::OpenAi, .. } => IdRule { longest: 40, ..IdRule::ANY },
+            Self::Chat { server: ChatServer::OpenAi | ChatServer::Deployment, .. } => {
+                IdRule { longest: 40, ..IdRule::ANY }
+            }
             Self::Chat { server: ChatServer::Mistral, .. } => IdRule::OF_MISTRAL,
             // Other servers may have put more into an id than a name.
             Self::Chat { server: ChatServer::Other, .. } => IdRule::ANY,

@@ -18,7 +18,8 @@ pub(super) fn encode(
     request: &CompletionRequest,
     (server, with_reasoning): (ChatServer, bool),
 ) -> Result<Value, ModelError> {
-    let shorter = (server == ChatServer::OpenAi).then(|| within_limit(request));
+    let is_limited = matches!(server, ChatServer::OpenAi | ChatServer::Deployment);
+    let shorter = is_limited.then(|| within_limit(request));
     let request = shorter.as_deref().unwrap_or(request);
     let config = &request.config;
     let mut body = RequestBody::default();

@@ -307,3 +307,21 @@ async fn the_counters_of_a_stream_are_read_where_they_stand() {
     let usage = stage.ask(&openai(stage.setup()), &request).await.expect("an answer").usage;
     assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens), (Some(19), Some(13), Some(7)));
 }
+
+#[tokio::test]
+async fn a_deployment_of_azure_is_asked_with_what_openai_takes() {
+    let stage = Stage::json(completion(json!({ "content": "Hi." }), "stop"));
+    let mut request = sum();
+    request.tools[0].description = "long ".repeat(300);
+    let id = "x".repeat(64);
+    let call = ToolCall::new(id.as_str(), "add", Map::new());
+    let called = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
+    request.messages.extend([Message::Assistant(called), Message::tool(id.as_str(), "3")]);
+    let setup = stage.setup().base_url("https://mine.openai.azure.com/openai/deployments/m-1?api-version=2024-10-21");
+    stage.ask(&openai(setup), &request).await.expect("an answer");
+    let sent = stage.sent();
+    let shown = sent["tools"][0]["function"]["description"].as_str().expect("a text");
+    assert!(shown.chars().count() <= 1024, "{shown}");
+    let id = sent["messages"][2]["tool_calls"][0]["id"].as_str().expect("an id");
+    assert!(id.len() <= 40 && sent["messages"][3]["tool_call_id"] == id, "{sent}");
+}
