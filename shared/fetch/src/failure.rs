@@ -18,7 +18,7 @@ pub(crate) fn classify(error: &reqwest::Error, total: Duration) -> FetchError {
     if causes(error).any(<dyn Error + 'static>::is::<Unresolved>) {
         return FetchError::Dns(words);
     }
-    if causes(error).any(is_of_tls) {
+    if is_handshake(error.is_connect(), causes(error)) {
         return FetchError::Tls(words);
     }
     if error.is_connect() {
@@ -57,6 +57,22 @@ fn inner<'e>(cause: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| cause.source())
 }
 
-fn is_of_tls(cause: &(dyn Error + 'static)) -> bool {
-    cause.is::<rustls::Error>()
+/// True if the two sides did not agree on how to speak. What fails in TLS behind that may have been read by the other side.
+fn is_handshake<'e>(is_connect: bool, mut causes: impl Iterator<Item = &'e (dyn Error + 'static)>) -> bool {
+    is_connect && causes.any(<dyn Error + 'static>::is::<rustls::Error>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_behind_the_handshake_is_none_of_it() {
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::InternalError);
+        let alert: &(dyn Error + 'static) = &alert;
+        let other: &(dyn Error + 'static) = &std::io::Error::other("reset");
+        assert!(is_handshake(true, [other, alert].into_iter()));
+        assert!(!is_handshake(false, [alert].into_iter()), "the request was sent");
+        assert!(!is_handshake(true, [other].into_iter()));
+    }
 }
