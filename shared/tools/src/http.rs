@@ -24,9 +24,9 @@ use crate::mask::Mask;
 /// | answers 2xx | its outcome: JSON as a value, text and images as they are |
 /// | answers 202 | pending, where it was given a callback address |
 /// | answers 401 or 403 | an error for the operator: a header is missing or wrong |
-/// | answers 408 or 429 | a transient error |
+/// | answers 429 | a transient error |
 /// | answers 4xx otherwise | a failure that the model is shown |
-/// | answers 5xx, closes the connection | a transient error of a call that may have happened |
+/// | answers 408 or 5xx, closes the connection | a transient error of a call that may have happened |
 /// | answers 3xx | a permanent error: no redirect is followed |
 /// | is silent till the timeout | timed out, and may have happened |
 /// | cannot be reached | a transient error of a call that did not happen |

@@ -62,7 +62,9 @@ fn judge(status: u16, media_type: &str, location: Option<String>, body: &[u8]) -
         401 | 403 => Err(ToolError::denied(format!(
             "the tool's address answers {status}: set the header that grants access, and see that its secret is valid"
         ))),
-        408 | 429 => Err(ToolError::transient(format!("the tool answers {status}: {}", said()))),
+        429 => Err(ToolError::transient(format!("the tool answers {status}: {}", said()))),
+        // A gateway says so, too, of a server that works on the request.
+        408 => Err(ToolError::transient(format!("the tool answers {status}: {}", said())).maybe_done()),
         400..=499 => Ok(done(ToolOutput::error(format!("The tool answered {status}. {}", said())))),
         _ => Err(ToolError::transient(format!("the tool answers {status}: {}", said())).maybe_done()),
     }

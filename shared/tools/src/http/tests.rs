@@ -163,7 +163,7 @@ fn statuses_tell_model_operator_and_retry_apart() {
         (301, ToolErrorKind::Permanent, false),
         (401, ToolErrorKind::Denied, false),
         (403, ToolErrorKind::Denied, false),
-        (408, ToolErrorKind::Transient, false),
+        (408, ToolErrorKind::Transient, true),
         (429, ToolErrorKind::Transient, false),
         (500, ToolErrorKind::Transient, true),
         (503, ToolErrorKind::Transient, true),

@@ -173,9 +173,9 @@ fn client(failure: &HttpFailure) -> ToolError {
             "it answers HTTP {status} and leads to {location}, which is not followed; set the address that \
              is meant as its `url` in `tools/settings.yaml`"
         )),
-        HttpFailure::Status { status, said } if (400..500).contains(status) => ToolError::permanent(format!(
-            "it answers HTTP {status}; check that the address is that of an MCP server: {said}"
-        )),
+        HttpFailure::Status { status, said } if (400..500).contains(status) && *status != 408 => ToolError::permanent(
+            format!("it answers HTTP {status}; check that the address is that of an MCP server: {said}"),
+        ),
         HttpFailure::Status { status, said } => {
             ToolError::transient(format!("it answers HTTP {status}: {said}")).maybe_done()
         }
@@ -225,6 +225,18 @@ mod tests {
             let error = http(&StreamableHttpError::HttpStatus(HttpStatusError::new(status, Some("30".to_owned()))));
             assert!(error.message.contains(&status.to_string()) && error.message.contains("retry after 30"), "{error}");
             assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, uncertain), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_not_waited_for_may_have_made_the_call() {
+        for (status, kind, uncertain) in [
+            (404, ToolErrorKind::Permanent, false),
+            (408, ToolErrorKind::Transient, true),
+            (504, ToolErrorKind::Transient, true),
+        ] {
+            let error = client(&HttpFailure::Status { status, said: "why".to_owned() });
+            assert_eq!((error.kind, error.uncertain), (kind, uncertain), "{error}");
         }
     }
 
