@@ -15,9 +15,9 @@ const MOST_QUOTED: usize = 16 * 1024;
 /// The output that `result` stands for.
 pub(super) fn read(result: CallToolResult) -> ToolOutput {
     let mut content: Vec<ToolContent> = result.content.into_iter().map(block).collect();
-    if content.is_empty()
-        && let Some(value) = &result.structured_content
-    {
+    // A server that says the value in words as well says it all there.
+    let has_words = content.iter().any(|block| matches!(block, ToolContent::Text { .. }));
+    if let Some(value) = result.structured_content.as_ref().filter(|_| !has_words) {
         content.push(ToolContent::text(value.to_string()));
     }
     let is_error = result.is_error.unwrap_or(false);
@@ -191,6 +191,14 @@ mod tests {
     fn a_value_alone_is_shown_as_json() {
         let output = output(json!({ "structuredContent": { "n": 1 } }));
         assert_eq!(output.content, [ToolContent::text(r#"{"n":1}"#)]);
+    }
+
+    #[test]
+    fn a_value_beside_what_is_no_text_is_shown_as_json() {
+        let link = json!({ "type": "resource_link", "uri": "file:///a", "name": "a" });
+        let said = |content: Value| output(json!({ "structuredContent": { "n": 1 }, "content": content })).content;
+        assert_eq!(said(json!([link]))[1..], [ToolContent::text(r#"{"n":1}"#)]);
+        assert_eq!(said(json!([link, { "type": "text", "text": "n is 1" }])).len(), 2);
     }
 
     #[test]
