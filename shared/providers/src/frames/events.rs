@@ -72,6 +72,11 @@ impl EventFrames {
                 ERROR.clone_into(&mut self.name);
                 self.add(value);
             }
+            // Ollama writes one as it is into a stream that has begun.
+            "{\"error\"" if value.starts_with(['{', '"']) => {
+                ERROR.clone_into(&mut self.name);
+                self.add(line);
+            }
             _ => {}
         }
         None
@@ -121,6 +126,14 @@ mod tests {
         }
         let single: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(frames(&single), whole);
+    }
+
+    #[test]
+    fn an_error_that_stands_in_no_field_is_one() {
+        let written = r#"{"error":{"message":"the runner has stopped"}}"#;
+        let found = frames(&[b"data: 1\n\n", written.as_bytes(), b"\n"]);
+        assert_eq!(found[1..], [("error".to_owned(), written.to_owned())]);
+        assert_eq!(frames(&[br#"{"error":null,"choices":[]}"#]), []);
     }
 
     #[test]
