@@ -202,19 +202,16 @@ fn unstreamed(body: &[u8]) -> Option<Result<Value, ModelError>> {
     matches!(body.first()?, b'{' | b'[' | b'<').then(|| value_in(body, "neither a stream of events nor JSON"))
 }
 
-/// The JSON that `body` is, or the error for what is `none`. What has begun as JSON was garbled on its way, and may be whole the
-/// next time; a page of somebody else's comes again.
+/// The JSON that `body` is, or the error for what is `none`. What has begun as JSON was garbled on its way, and what is empty was
+/// lost there: it may be whole the next time. A page of somebody else's comes again.
 fn value_in(body: &[u8], none: &str) -> Result<Value, ModelError> {
     dormouse_json::read(body, dormouse_json::STATE).map_err(|error| {
-        if matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) {
-            let failed = of_malformed(Malformed(format!("it is {none}: {error}")), None);
-            return ModelError { may_pass: Some(true), ..failed };
-        }
-        let words = match String::from_utf8_lossy(body).trim() {
-            "" => format!("it is {none}: it is empty"),
-            page => format!("it is {none}: {}", excerpt(page)),
+        let (words, may_pass) = match (body.trim_ascii_start().first(), String::from_utf8_lossy(body).trim()) {
+            (Some(b'{' | b'['), _) => (error.to_string(), Some(true)),
+            (_, "") => ("it is empty".to_owned(), Some(true)),
+            (_, page) => (excerpt(page), None),
         };
-        of_malformed(Malformed(words), None)
+        ModelError { may_pass, ..of_malformed(Malformed(format!("it is {none}: {words}")), None) }
     })
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn of_answer(
     error.may_be_paid = is_of_patience(status);
     // Waiting does not help, and less of the conversation does.
     error.too_long = too_long || is_over_limit(status, &words);
-    if is_used_up || is_over_limit(status, &words) {
+    if is_used_up || is_over_limit(status, &words) || is_never_served(status) {
         error.may_pass = Some(false);
     } else if ModelError::tells_of_miscall(answer.body) {
         error.may_pass = Some(true);
@@ -114,6 +114,11 @@ pub(crate) fn of_answer(
 /// it, as gateways do, and Cloudflare.
 fn is_of_patience(status: u16) -> bool {
     matches!(status, 408 | 504 | 524)
+}
+
+/// True for what a server cannot do at all, in a status of those that pass.
+fn is_never_served(status: u16) -> bool {
+    matches!(status, 501 | 505)
 }
 
 /// True if the error in `body` is called `code`.

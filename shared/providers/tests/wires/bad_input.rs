@@ -466,6 +466,9 @@ async fn json_that_was_garbled_on_its_way_may_be_whole_the_next_time_and_a_page_
             assert_eq!(failed.may_pass.unwrap_or_default(), may_pass, "{body}: {failed}");
         }
     }
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, [""]));
+    let lost = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("nothing came");
+    assert!(lost.is_transient() && lost.may_have_cost() && lost.message.contains("it is empty"), "{lost}");
 }
 
 #[tokio::test]
@@ -480,7 +483,7 @@ async fn what_may_pass_is_tried_again_and_nothing_else_and_one_request_is_under_
     provider.complete(&hello(), &options).await.expect("the third attempt");
     assert_eq!((stage.fetch.requests().len(), stage.fetch.most_open()), (3, 1));
 
-    for (status, attempts) in [(401, 1), (400, 1), (500, 3)] {
+    for (status, attempts) in [(401, 1), (400, 1), (500, 3), (501, 1), (505, 1)] {
         let stage = Stage::default();
         for _ in 0..5 {
             stage.fetch.answer(ScriptedAnswer::json(status, &json!({})));
