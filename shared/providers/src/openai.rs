@@ -22,8 +22,9 @@ use crate::{Provider, responses};
 /// where [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.1.5.1). Reasoning
 /// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
 /// messages is not sent unless the setup is [returning](ProviderSetup::returning_reasoning) it. `max_tokens` goes to
-/// OpenAI's own addresses, also those of its regions, and to version 1 of the API of Azure as `max_completion_tokens`,
-/// since its reasoning models take no other, and to all others under its own name (§8.1.1), which many know alone.
+/// OpenAI's own addresses, also those of its regions, and to Azure, from the version 2024-12-01 of its API on, as
+/// `max_completion_tokens`, since its reasoning models take no other, and to all others under its own name (§8.1.1), which many
+/// know alone.
 /// Mistral's own address has ids of calls that it takes, an answer between results of tools and what a user says behind
 /// them, `seed` under the name `random_seed`, and no `stream_options`, which it refuses: its streams have counters anyhow. A
 /// description of a tool that is longer than OpenAI's own addresses, or deployments of Azure, take it stands whole in the
@@ -39,7 +40,7 @@ pub fn openai(setup: ProviderSetup) -> Provider {
 pub(crate) enum ChatServer {
     /// OpenAI, or Azure with OpenAI's own models.
     OpenAi,
-    /// A deployment of Azure, with a version of the API in the address: the older ones know `max_tokens` alone.
+    /// A deployment of Azure with a version of the API in its address that knows `max_tokens` alone.
     Deployment,
     /// Mistral itself.
     Mistral,
@@ -48,16 +49,20 @@ pub(crate) enum ChatServer {
 }
 
 impl ChatServer {
+    /// The first version of Azure's API in which models that reason, which take `max_completion_tokens` alone, can be asked.
+    const WITH_REASONING: &str = "2024-12-01";
+
     /// The one at `url`.
     fn at(url: &str) -> Self {
         let Some(rest) = url.strip_prefix("https://") else { return Self::Other };
         let (host, path) = rest.split_at(rest.find([':', '/', '?']).unwrap_or(rest.len()));
         let host = host.to_ascii_lowercase();
-        let at_azure = |place: &str| host.ends_with(".openai.azure.com") && path.contains(place);
-        if host == "api.openai.com" || host.ends_with(".api.openai.com") || at_azure("/openai/v1") {
+        let is_azure = [".openai.azure.com", ".cognitiveservices.azure.com"].iter().any(|end| host.ends_with(end));
+        if host == "api.openai.com" || host.ends_with(".api.openai.com") || (is_azure && path.contains("/openai/v1")) {
             Self::OpenAi
-        } else if at_azure("/openai/deployments/") {
-            Self::Deployment
+        } else if is_azure && path.contains("/openai/deployments/") {
+            let (_, version) = path.split_once("api-version=").unwrap_or_default();
+            if version >= Self::WITH_REASONING { Self::OpenAi } else { Self::Deployment }
         } else if host == "api.mistral.ai" {
             Self::Mistral
         } else {

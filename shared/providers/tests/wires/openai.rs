@@ -325,3 +325,20 @@ async fn a_deployment_of_azure_is_asked_with_what_openai_takes() {
     let id = sent["messages"][2]["tool_calls"][0]["id"].as_str().expect("an id");
     assert!(id.len() <= 40 && sent["messages"][3]["tool_call_id"] == id, "{sent}");
 }
+
+#[tokio::test]
+async fn a_deployment_of_azure_that_may_reason_is_told_its_limit_as_openai_is() {
+    let mut request = hello();
+    request.config.max_tokens = Some(7);
+    for (host, version, name) in [
+        ("mine.openai.azure.com", "2024-10-21", "max_tokens"),
+        ("mine.openai.azure.com", "2024-12-01-preview", "max_completion_tokens"),
+        ("mine.cognitiveservices.azure.com", "2025-04-01-preview", "max_completion_tokens"),
+        ("other.example.com", "2025-04-01-preview", "max_tokens"),
+    ] {
+        let stage = Stage::json(completion(json!({ "content": "Hi." }), "stop"));
+        let url = format!("https://{host}/openai/deployments/m-1?api-version={version}");
+        stage.ask(&openai(stage.setup().base_url(url)), &request).await.expect("an answer");
+        assert_eq!(stage.sent()[name], 7, "{host} {version}: {}", stage.sent());
+    }
+}
