@@ -13,6 +13,8 @@ const AGENTS: &str = ".openharness/agents";
 const SKILLS: &str = "skills";
 /// The most folders that are named.
 const MOST_NAMED: usize = 3;
+/// Instructions for every agent.
+const EVERYBODYS: &str = "AGENTS.md";
 
 /// Adds to the problems of `workspace`, which is that of `folder`, what stands beside its definitions and was meant to be among
 /// them. A folder without any is none, which is an error that names what other programs read there.
@@ -40,6 +42,32 @@ pub(super) fn look_for(workspace: &mut Workspace, folder: &Path) {
                 .map(|(path, advice)| problem(&path, Severity::Warning, format!("the file is not read: {advice}"))),
         );
     }
+    if !has_none {
+        let included = included(workspace, folder);
+        workspace.problems.extend(included);
+    }
+}
+
+/// What stands in instructions as other programs include a file that is there (`@docs/more.md`): the first of each text.
+fn included(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
+    let texts = std::iter::once(EVERYBODYS).chain(workspace.agents.values().map(|agent| agent.file.as_str()));
+    let found = texts.filter_map(|file| {
+        let (line, path) = included_in(&text_of(&folder.join(file)), folder)?;
+        let message = format!(
+            "`@{path}` is told as it stands, and no file is read for it: write here what stands there, or in a skill"
+        );
+        Some(Problem { line: Some(line), ..problem(file, Severity::Warning, message) })
+    });
+    found.collect()
+}
+
+/// The first path of a file behind an `@` in `text`, with its line.
+fn included_in(text: &str, folder: &Path) -> Option<(usize, String)> {
+    let words = text.lines().enumerate().flat_map(|(at, line)| line.split_whitespace().map(move |word| (at + 1, word)));
+    let paths = words.filter_map(|(line, word)| Some((line, word.strip_prefix('@')?)));
+    let mut paths = paths.map(|(line, path)| (line, path.trim_end_matches(['.', ',', ';', ':', '!', '?', ')'])));
+    let (line, path) = paths.find(|(_, path)| !path.is_empty() && folder.join(path).is_file())?;
+    Some((line, path.to_owned()))
 }
 
 fn problem(file: &str, severity: Severity, message: String) -> Problem {
@@ -119,7 +147,7 @@ fn of_other_programs(workspace: &Workspace, folder: &Path) -> Vec<(String, &'sta
     if is_file(OVERRIDE) {
         found.push((OVERRIDE.to_owned(), "instructions stand in `AGENTS.md`"));
     }
-    if !is_file("AGENTS.md") {
+    if !is_file(EVERYBODYS) {
         let rules = names_in(&folder.join(".cursor/rules")).into_iter().map(|name| format!(".cursor/rules/{name}"));
         let path = INSTRUCTIONS.map(str::to_owned).into_iter().chain(rules).find(|path| is_file(path));
         found.extend(path.map(|path| (path, "instructions for every agent stand in `AGENTS.md`")));
@@ -212,6 +240,27 @@ mod tests {
         write(&place.path().join("opencode.json"), "{}\n");
         let files = "(`opencode.json`, `.opencode/agent/plan.md`) is not read here";
         assert!(told(place.path())[0].contains(files), "{:?}", told(place.path()));
+    }
+
+    #[test]
+    fn a_file_that_other_programs_would_include_is_said_not_to_be_read() {
+        let place = tempfile::tempdir().expect("a folder");
+        write(&place.path().join(".openharness/settings.yaml"), "default_agent: helper\n");
+        let instructions = place.path().join("AGENTS.md");
+        write(&instructions, "# Desk\nAsk @ada, or mail desk@docs/more.md; @types/node and @docs are no files.\n");
+        write(&place.path().join("docs/more.md"), "Be kind.\n");
+        assert_eq!(told(place.path()), [] as [&str; 0]);
+        write(&instructions, "# Desk\n\nRead @docs/more.md, and @AGENTS.md.\n@docs/more.md\n");
+        let warned = "AGENTS.md:3: warning: `@docs/more.md` is told as it stands, and no file is read for it";
+        assert!(told(place.path()).len() == 1 && told(place.path())[0].starts_with(warned), "{:?}", told(place.path()));
+
+        write(&instructions, "Be kind.\n");
+        write(&place.path().join(".openharness/agents/helper.md"), "---\ndescription: x\n---\n@docs/more.md\n");
+        let opened = crate::workspace::opened(place.path(), &crate::workspace::platform());
+        let problems = futures::executor::block_on(opened).expect("it can be read").problems;
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let warned = ".openharness/agents/helper.md:4: warning: `@docs/more.md` is told as it stands";
+        assert!(told.iter().any(|line| line.starts_with(warned)), "{told:?}");
     }
 
     #[test]
