@@ -243,15 +243,16 @@ impl<'p> Toolset<'p> {
         }
         let wire = wire_name(&name);
         if takes_ours(part, &wire) {
-            let message = format!("`{name}` of `{}` has the name of a tool of Dormouse", part.name);
-            tracing::warn!("{message}; it is left out: give its source a `tool_prefix`");
+            let advice = format!("give `{}` a `tool_prefix`", part.name);
+            let message = format!("`{name}` has the name of a tool of Dormouse, and is left out; {advice}");
+            tracing::warn!(source = part.name, "{message}");
             self.missing.push((part.name.clone(), message));
             return;
         }
         if let Some(first) = self.tools.get(&wire) {
-            let message =
-                format!("`{name}` of `{}` has the name of `{}` of `{}`", part.name, first.name, first.part.name);
-            tracing::warn!("{message}; the first one counts: give the other source a `tool_prefix`");
+            let (of_first, advice) = (&first.part.name, format!("give `{}` a `tool_prefix`", part.name));
+            let message = format!("`{name}` has the name of `{}` of `{of_first}`, which counts; {advice}", first.name);
+            tracing::warn!(source = part.name, "{message}");
             self.missing.push((part.name.clone(), message));
             if let Ok(schema) = parts.schemas.of(&spec.input_schema) {
                 self.shadowed.push(OfferedTool { name, spec, part, must_ask: false, schema });
@@ -269,8 +270,8 @@ impl<'p> Toolset<'p> {
             }
             Err(error) => {
                 tracing::warn!(%error, tool = name, "a tool is left out: its `input_schema` is no JSON Schema");
-                self.missing
-                    .push((part.name.clone(), format!("the `input_schema` of `{name}` is no JSON Schema: {error}")));
+                let message = format!("`{name}` has an `input_schema` that is no JSON Schema: {error}");
+                self.missing.push((part.name.clone(), message));
             }
         }
     }

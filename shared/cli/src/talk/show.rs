@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use dormouse_ports::tool::ToolErrorKind;
 use dormouse_protocol::resource::Task;
 use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
@@ -177,12 +178,23 @@ pub(super) fn missing_in(payload: &Map) -> impl Iterator<Item = String> {
     missing.map(|one| {
         let text = |name: &str| plain(one[name].as_str().unwrap_or_default());
         let (source, reason) = (text("source"), text("reason"));
+        let reason = without_kind(&reason);
         // What says itself what it is about, as a name that no tool has, is no server with tools.
-        match reason.starts_with(&format!("`{source}`")) {
-            true => format!("! {reason}"),
+        if reason.starts_with(&format!("`{source}`")) {
+            return format!("! {reason}");
+        }
+        // What is said of one tool begins with its name.
+        match reason.starts_with('`') {
+            true => format!("! a tool of `{source}` is missing: {reason}"),
             false => format!("! the tools of `{source}` are missing: {reason}"),
         }
     })
+}
+
+/// `reason` without the kind of error at its beginning, which is for records.
+fn without_kind(reason: &str) -> &str {
+    let (kind, said) = reason.split_once(": ").unwrap_or_default();
+    if ToolErrorKind::ALL.iter().any(|known| known.as_str() == kind) { said } else { reason }
 }
 
 /// The tools of `failed` calls whose results stand in a message, and what these say. They are taken out of `failed`.
@@ -264,13 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_tools_is_told_apart_from_a_name_that_no_tool_has() {
+    fn a_server_without_tools_a_tool_that_is_missing_and_a_name_that_no_tool_has_are_told_apart() {
         let missing = json!({ "missing": [
-            { "source": "parcels", "reason": "it closed the connection" },
+            { "source": "parcels", "reason": "transient: MCP server `parcels`: it closed the connection" },
+            { "source": "parcels", "reason": "`Read` has the name of a tool of Dormouse, and is left out" },
             { "source": "trakc", "reason": "`trakc` of the policy is no tool: did you mean `track`?" } ] });
         let told: Vec<String> = missing_in(missing.as_object().expect("an object")).collect();
-        let server = "! the tools of `parcels` are missing: it closed the connection";
-        assert_eq!(told, [server, "! `trakc` of the policy is no tool: did you mean `track`?"]);
+        let server = "! the tools of `parcels` are missing: MCP server `parcels`: it closed the connection";
+        let tool = "! a tool of `parcels` is missing: `Read` has the name of a tool of Dormouse, and is left out";
+        assert_eq!(told, [server, tool, "! `trakc` of the policy is no tool: did you mean `track`?"]);
     }
 
     #[test]

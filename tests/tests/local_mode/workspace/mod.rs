@@ -289,6 +289,25 @@ async fn a_tool_that_would_pass_for_a_native_one_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tool_whose_name_another_one_has_is_told_with_what_helps() {
+    let twins = (
+        ".openharness/tools/settings.yaml",
+        "x:\n  http: {method: POST, url: 'http://127.0.0.1:9/', description: One.}\n  expose: {tool_prefix: a}\n\
+         a_x:\n  http: {method: POST, url: 'http://127.0.0.1:9/', description: Another.}\n",
+    );
+    let project = Project::of(&[twins, SKILL, (".openharness/agents/assistant.md", "---\n{}\n---\nWork.\n")]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[("Skill", json!({ "skill": "review" }))]);
+    wire.task(&task, &DONE).await;
+    let events = wire.events(&task).await;
+    let told = events.iter().find(|event| event.event.as_str() == "vendor.dormouse.tools_missing");
+    let told = &told.expect("what is missing is told").payload["missing"];
+    let reason = "`a_x` has the name of `a.x` of `x`, which counts; give `a_x` a `tool_prefix`";
+    assert_eq!(told, &json!([{ "source": "a_x", "reason": reason }]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_in_one_definition_disables_that_one_alone() {
     let project = Project::of(&[
         ADD,
