@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 
 use dormouse_protocol::Map;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::ChatSession;
@@ -15,6 +15,10 @@ use crate::terminal::plain;
 
 /// The tool with which agents are asked.
 const SUB_AGENT: &str = "SubAgent";
+
+/// A wait that ends by itself so soon is not told: nobody does anything meanwhile. So a run looks whether a tool has told
+/// what came of a call of which a person said that it happened.
+const BRIEF: SignedDuration = SignedDuration::from_secs(3);
 
 /// The wait of a task for tools that work elsewhere.
 #[derive(Default)]
@@ -51,6 +55,9 @@ impl ChatSession {
     /// Tells once which tools work elsewhere where the `request` of `task` waits for some, and what a person can do meanwhile.
     pub(super) fn tell_elsewhere(&self, task: &str, request: &Map) {
         let Some(waits) = waits_elsewhere(request) else { return };
+        if is_brief(request, Timestamp::now()) {
+            return;
+        }
         if !self.elsewhere.borrow_mut().begin(task, &waits) {
             return;
         }
@@ -66,8 +73,8 @@ impl ChatSession {
             self.screen.line(&format!("{DIM}· {waits}{PLAIN}"));
             return;
         }
-        let end = end_of(request).and_then(|end| end.parse::<Timestamp>().ok());
-        let due = end.map(|end| format!(", and goes on at {} at the latest", moment(end))).unwrap_or_default();
+        let due = end_at(request).map(|end| format!(", and goes on at {} at the latest", moment(end)));
+        let due = due.unwrap_or_default();
         self.screen.line(&format!("{DIM}· {waits}{due}{PLAIN}"));
         let address = self.client.address();
         self.screen.line(&format!(
@@ -75,6 +82,15 @@ impl ChatSession {
              `dormouse dev --workspace` has one that stays{PLAIN}"
         ));
     }
+}
+
+fn end_at(request: &Map) -> Option<Timestamp> {
+    end_of(request)?.parse().ok()
+}
+
+/// True if the wait for `request` ends right behind `now`, whatever comes.
+fn is_brief(request: &Map, now: Timestamp) -> bool {
+    end_at(request).is_some_and(|end| end.duration_since(now) <= BRIEF)
 }
 
 /// True if a job, an event, a time or other agents answer `request`.
@@ -140,6 +156,17 @@ mod tests {
             assert_eq!(waits(calls).as_deref(), Some(told));
         }
         assert_eq!(waits(json!({ "kind": "approval", "calls": calls })), None);
+    }
+
+    #[test]
+    fn a_wait_that_is_over_at_once_is_not_told() {
+        let brief = |end: Value| {
+            let request = json!({ "kind": "job", "ends_at": end });
+            let now = "2027-01-01T00:00:00Z".parse().expect("a time");
+            is_brief(request.as_object().expect("an object"), now)
+        };
+        assert!(brief(json!("2027-01-01T00:00:01Z")) && brief(json!("2026-12-31T23:59:59Z")));
+        assert!(!brief(json!("2027-01-01T00:01:00Z")) && !brief(Value::Null));
     }
 
     #[test]
