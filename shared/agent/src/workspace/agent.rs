@@ -5,7 +5,7 @@ use super::approval::{ApprovalPolicy, is_exact};
 use super::fields::{Fields, text_of};
 use super::matter::FrontMatter;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::YamlNode;
+use super::yaml::{NodeValue, YamlNode};
 
 /// The largest number of steps that an agent may ask for.
 const MOST_STEPS: u64 = 1_000;
@@ -202,6 +202,11 @@ impl ModelChoice {
     pub(crate) fn read(node: &YamlNode, what: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
         if let Some(reference) = text_of(node) {
             return Some(Self { reference, config: RuntimeConfig::default(), line: node.line });
+        }
+        if matches!(node.value, NodeValue::List(_)) {
+            let message = format!("{what} is a list, and an agent has one model: name one, such as `workspace/NAME`");
+            problems.error(node.line, message);
+            return None;
         }
         let mut fields = Fields::of(node, what, problems);
         let reference = fields.text("ref", problems);

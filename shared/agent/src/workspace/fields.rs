@@ -295,6 +295,9 @@ fn misplaced_in_agent(key: &str) -> Option<&'static str> {
         "schedule" | "schedules" | "cron" => {
             Some("nothing here begins a run by the clock: have cron run `dormouse send`")
         }
+        "fallback" | "fallbacks" | "fallback_model" | "fallback_models" => {
+            Some("an agent has one model, which is asked again until it answers; leave it out")
+        }
         "output_schema" | "response_format" => {
             Some("say in its instructions what answers look like, or give it a tool whose `input_schema` is that form")
         }

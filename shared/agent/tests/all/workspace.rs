@@ -298,6 +298,16 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         ),
         (
             AGENT,
+            "---\nmodel: fast\nfallback: [small]\n---\nHi\n",
+            ":3: error: the front matter has no field `fallback`: an agent has one model, which is asked again",
+        ),
+        (
+            AGENT,
+            "---\nmodel: [fast, small]\n---\nHi\n",
+            ":2: error: `model` is a list, and an agent has one model: name one, such as `workspace/NAME`",
+        ),
+        (
+            AGENT,
             "---\nmodel: fast\npolicy: {approval: {approvers: 2}}\n---\nHi\n",
             ":3: error: `approval` has no field `approvers`: one person decides about a call",
         ),
