@@ -256,7 +256,8 @@ mod tests {
 
         write(&instructions, "Be kind.\n");
         write(&place.path().join(".openharness/agents/helper.md"), "---\ndescription: x\n---\n@docs/more.md\n");
-        let opened = crate::workspace::opened(place.path(), &crate::workspace::platform());
+        let platform = crate::workspace::platform();
+        let opened = crate::workspace::opened(place.path(), &platform);
         let problems = futures::executor::block_on(opened).expect("it can be read").problems;
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let warned = ".openharness/agents/helper.md:4: warning: `@docs/more.md` is told as it stands";
