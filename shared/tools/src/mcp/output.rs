@@ -14,9 +14,9 @@ const MOST_QUOTED: usize = 16 * 1024;
 
 /// The output that `result` stands for.
 pub(super) fn read(result: CallToolResult) -> ToolOutput {
-    let mut content: Vec<ToolContent> = result.content.into_iter().map(block).collect();
     // A server that says the value in words as well says it all there.
-    let has_words = content.iter().any(|block| matches!(block, ToolContent::Text { .. }));
+    let has_words = result.content.iter().any(|block| matches!(block, ContentBlock::Text(_)));
+    let mut content: Vec<ToolContent> = result.content.into_iter().map(block).collect();
     if let Some(value) = result.structured_content.as_ref().filter(|_| !has_words) {
         content.push(ToolContent::text(value.to_string()));
     }
@@ -198,6 +198,8 @@ mod tests {
         let link = json!({ "type": "resource_link", "uri": "file:///a", "name": "a" });
         let said = |content: Value| output(json!({ "structuredContent": { "n": 1 }, "content": content })).content;
         assert_eq!(said(json!([link]))[1..], [ToolContent::text(r#"{"n":1}"#)]);
+        let sound = json!({ "type": "audio", "data": "AQID", "mimeType": "audio/wav" });
+        assert_eq!(said(json!([sound]))[1..], [ToolContent::text(r#"{"n":1}"#)]);
         assert_eq!(said(json!([link, { "type": "text", "text": "n is 1" }])).len(), 2);
     }
 
