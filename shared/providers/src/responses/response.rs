@@ -9,6 +9,7 @@ use crate::wire::{Called, Malformed, ReadAnswer};
 pub(crate) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let items = body.get("output").and_then(Value::as_array);
     let items = items.ok_or_else(|| Malformed::new("`output` is no list"))?;
+    let has_failed = finish_reason(body, false) == FinishReason::Error;
     let mut blocks = Vec::new();
     let mut calls = Vec::new();
     let mut is_refused = false;
@@ -21,14 +22,17 @@ pub(crate) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
                 }
             }
             Some("reasoning") => blocks.push(reasoning(item)),
-            Some("function_call") => calls.push(called(item, blocks.len())?),
+            Some("function_call") => calls.push(called(item, blocks.len(), has_failed)?),
             // Tools of the provider itself; they are in `raw`.
             Some(_) => {}
             None => return Err(Malformed::new("an item of `output` has no `type`")),
         }
     }
     unsign_last(&mut calls, &blocks);
-    let finish = if is_refused { FinishReason::ContentFilter } else { finish_reason(body, !calls.is_empty()) };
+    let finish = match is_refused && !has_failed {
+        true => FinishReason::ContentFilter,
+        false => finish_reason(body, !calls.is_empty()),
+    };
     Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
 
@@ -63,19 +67,24 @@ fn unsign_last(calls: &mut [Called], blocks: &[Block]) {
     }
 }
 
-/// A call behind so many blocks: their number stands for its signature.
-fn called(item: &Value, before: usize) -> Result<Called, Malformed> {
-    let text = |name: &str| {
-        let text = item.get(name).and_then(Value::as_str);
-        text.ok_or_else(|| Malformed(format!("a call of a tool has no `{name}`")))
+/// A call behind so many blocks: their number stands for its signature. Of an answer that has failed, the part that is there is
+/// taken (§3).
+fn called(item: &Value, before: usize, has_failed: bool) -> Result<Called, Malformed> {
+    let text = |name: &str| match item.get(name).and_then(Value::as_str) {
+        Some(text) => Ok(text.to_owned()),
+        None if has_failed => Ok(String::new()),
+        None => Err(Malformed(format!("a call of a tool has no `{name}`"))),
     };
     Ok(Called {
         id: item.get("call_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        name: text("name")?.to_owned(),
+        name: text("name")?,
         arguments: match item.get("arguments") {
             Some(Value::Object(arguments)) => Ok(arguments.clone()),
-            Some(Value::Null) => Ok(dormouse_ports::Map::new()),
-            _ => arguments(text("arguments")?),
+            Some(Value::Null) if !has_failed => Ok(dormouse_ports::Map::new()),
+            _ => match text("arguments")? {
+                nothing if nothing.is_empty() && has_failed => Err("they are empty".to_owned()),
+                text => arguments(&text),
+            },
         },
         signature: Some(before.to_string()),
     })

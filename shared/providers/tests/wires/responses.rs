@@ -160,6 +160,50 @@ async fn a_stream_is_heard_and_ends_with_the_whole() {
     assert_eq!(refused.category, Category::Unavailable);
 }
 
+/// What was begun may be paid: it is no error of a provider that did nothing, which is asked again for a week.
+#[tokio::test]
+async fn a_stream_that_fails_behind_what_has_come_is_an_answer_as_far_as_it_goes() {
+    let added =
+        |place: u32, item: Value| json!({ "type": "response.output_item.added", "output_index": place, "item": item });
+    let done =
+        |place: u32, item: Value| json!({ "type": "response.output_item.done", "output_index": place, "item": item });
+    let said = |text: &str| json!({ "type": "response.output_text.delta", "output_index": 1, "delta": text });
+    let thought = || json!({ "type": "reasoning", "id": "rs_1", "summary": [] });
+    let begun_call = json!({ "type": "function_call", "call_id": "t-1", "name": "add", "arguments": "" });
+    let error = json!({ "code": "server_error", "message": "oops" });
+    let failed = json!({ "status": "failed", "output": [], "error": error, "usage": null });
+    for end in [
+        json!({ "type": "response.failed", "response": failed }),
+        json!({ "type": "error", "code": "server_error", "message": "oops" }),
+    ] {
+        for (events, text, calls) in [
+            (vec![added(0, thought())], "", 0),
+            (vec![done(0, thought()), added(1, begun_call.clone())], "", 1),
+            (vec![said("Hi "), said("th")], "Hi th", 0),
+            (vec![said("Hi"), done(1, says("Hi")), said(" th")], "Hi th", 0),
+        ] {
+            let stage = Stage::answering(ScriptedAnswer::events(events.iter().chain([&end])));
+            let request = CompletionRequest { stream: true, ..sum() };
+            let answer = stage.ask(&responses(stage.setup()), &request).await.expect("as far as it goes");
+            assert!(answer.has_failed() && answer.raw["error"]["message"] == "oops", "{answer:?}");
+            assert_eq!(answer.message.content.as_text(), text);
+            let made = &answer.message.tool_calls;
+            assert_eq!(made.len(), calls);
+            assert!(made.iter().all(|call| call.arguments.is_none()), "a call that was only begun has none: {made:?}");
+        }
+        let stage = Stage::answering(ScriptedAnswer::events([&end]));
+        let request = CompletionRequest { stream: true, ..sum() };
+        let refused = stage.ask(&responses(stage.setup()), &request).await.expect_err("nothing came");
+        assert_eq!((refused.category, refused.may_be_paid), (Category::Unavailable, false), "{refused}");
+    }
+    // What was not said to be whole is no part of an answer that was completed.
+    let bare = json!({ "type": "response.completed", "response": { "status": "completed", "output": [] } });
+    let stage = Stage::answering(ScriptedAnswer::events([added(0, begun_call), said("Hi."), bare]));
+    let request = CompletionRequest { stream: true, ..sum() };
+    let answer = stage.ask(&responses(stage.setup()), &request).await.expect("an answer");
+    assert_eq!((answer.message.content, answer.message.tool_calls.len()), (Content::from("Hi."), 0));
+}
+
 #[tokio::test]
 async fn reasoning_that_a_server_shows_itself_is_in_the_answer_as_it_is_heard() {
     let shown = json!([{ "type": "reasoning_text", "text": "add them" }]);
