@@ -237,6 +237,8 @@ fn status_of(name: &str) -> Option<u16> {
         "timeout_error" => Some(504),
         "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "throttlingException" => Some(429),
         "invalid_request_error" | "invalid_prompt" | "context_length_exceeded" | "validationException" => Some(400),
+        // Responses have a name for each thing that may be wrong with an image.
+        name if name.contains("image") => Some(400),
         _ => None,
     }
 }

@@ -116,6 +116,26 @@ async fn a_block_that_a_provider_does_not_take_is_told_from_a_mistake() {
     }
 }
 
+/// Responses tell it in an answer of status 200, which else passes for a failure that passes.
+#[tokio::test]
+async fn a_response_that_failed_for_its_images_is_told_from_one_of_a_provider_that_is_away() {
+    let (unsupported, away) = (ModelErrorCategory::UnsupportedContentBlock, ModelErrorCategory::Unavailable);
+    for (code, category) in
+        [("invalid_image_url", unsupported), ("failed_to_download_image", unsupported), ("server_error", away)]
+    {
+        let error = json!({ "code": code, "message": "Oops." });
+        let failed = json!({ "status": "failed", "output": [], "error": error });
+        let event = json!({ "type": "response.failed", "response": failed });
+        for (stream, answer) in [(false, ScriptedAnswer::json(200, &failed)), (true, ScriptedAnswer::events([&event]))]
+        {
+            let stage = Stage::answering(answer);
+            let request = CompletionRequest { stream, ..drawn(image()) };
+            let refused = stage.ask(&responses(stage.setup()), &request).await.expect_err("it failed");
+            assert_eq!((refused.category, refused.is_transient()), (category, category == away), "{code}: {refused}");
+        }
+    }
+}
+
 fn first_field(value: &Value) -> &str {
     value.as_object().and_then(|fields| fields.keys().next()).map_or("", String::as_str)
 }
