@@ -1,3 +1,4 @@
+use dormouse_ports::Map;
 use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
@@ -45,6 +46,7 @@ fn called(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
         name: text("name")?,
         arguments: match call.get("input") {
             Some(Value::Object(input)) => Ok(input.clone()),
+            None | Some(Value::Null) if finish != FinishReason::Error => Ok(Map::new()),
             _ => Err("they are no JSON object".to_owned()),
         },
         signature: None,

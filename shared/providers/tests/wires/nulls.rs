@@ -67,6 +67,15 @@ async fn arguments_and_texts_that_are_null_are_none() {
         let stage = Stage::json(json!({ "content": [call], "stop_reason": "tool_use" }));
         assert!(arguments(stage.ask(&anthropic(stage.setup()), &request).await.expect("a call")).is_empty());
     }
+    for input in [json!({}), json!({ "input": null })] {
+        let mut call = input;
+        call["toolUseId"] = json!("t-1");
+        call["name"] = json!("add");
+        let message = json!({ "content": [{ "toolUse": call }] });
+        let stage = Stage::json(json!({ "output": { "message": message }, "stopReason": "tool_use" }));
+        let provider = bedrock(stage.setup(), "eu-central-1", Arc::new(Signer));
+        assert!(arguments(stage.ask(&provider, &request).await.expect("a call")).is_empty());
+    }
     for (sent, count) in [(Value::Null, 0), (json!({ "a": 1 }), 1)] {
         let item = json!({ "type": "function_call", "call_id": "t-1", "name": "add", "arguments": sent });
         let stage = Stage::json(json!({ "status": "completed", "output": [item] }));
