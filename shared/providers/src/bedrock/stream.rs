@@ -29,13 +29,11 @@ impl Assembler for BedrockEvents {
         match name {
             "contentBlockStart" => {
                 if let Some(Value::Object(fields)) = data.pointer_mut("/start/toolUse").map(Value::take) {
-                    let (index, again) = self.last(index).map_or((index, 0), |(index, again)| (index, again + 1));
-                    self.entries.insert((index, again), GrowingBlock::ToolUse { fields, input: String::new() });
+                    let place = self.place(index, |_| false);
+                    self.entries.insert(place, GrowingBlock::ToolUse { fields, input: String::new() });
                 }
             }
-            "contentBlockDelta" => {
-                self.delta(self.last(index).unwrap_or((index, 0)), &data["delta"], emit)?;
-            }
+            "contentBlockDelta" => self.delta(index, &data["delta"], emit)?,
             "messageStop" | "metadata" => {
                 let Value::Object(fields) = data else { return Err(malformed("an event is no object")) };
                 self.root.extend(fields);
@@ -70,40 +68,55 @@ impl Assembler for BedrockEvents {
 }
 
 impl BedrockEvents {
-    /// Place of the block that began last under `index`.
-    fn last(&self, index: u64) -> Option<(u64, u64)> {
-        self.entries.range((index, 0)..=(index, u64::MAX)).next_back().map(|(place, _)| *place)
+    /// Place under `index` of the block that began last, if a piece `fits` it; else that of a new one.
+    fn place(&self, index: u64, fits: impl Fn(&GrowingBlock) -> bool) -> (u64, u64) {
+        match self.entries.range((index, 0)..=(index, u64::MAX)).next_back() {
+            Some((place, block)) if fits(block) => *place,
+            Some(((_, again), _)) => (index, again + 1),
+            None => (index, 0),
+        }
     }
 
-    fn delta(&mut self, index: (u64, u64), delta: &Value, emit: &mut Emit<'_>) -> Result<(), StreamFault> {
-        let text = |place: &str| delta.pointer(place).and_then(Value::as_str);
+    /// The input of the call that began last under `index`.
+    fn input(&mut self, index: u64) -> Option<&mut String> {
+        let blocks = self.entries.range_mut((index, 0)..=(index, u64::MAX));
+        blocks.rev().find_map(|(_, block)| match block {
+            GrowingBlock::ToolUse { input, .. } => Some(input),
+            GrowingBlock::Text(_) | GrowingBlock::Reasoning { .. } | GrowingBlock::Redacted(_) => None,
+        })
+    }
+
+    fn delta(&mut self, index: u64, delta: &Value, emit: &mut Emit<'_>) -> Result<(), StreamFault> {
+        // An empty piece says nothing, and begins no block.
+        let text = |place: &str| delta.pointer(place).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(piece) = text("/text") {
             emit(DeltaKind::Content, piece);
-            let entry = self.entries.entry(index).or_insert_with(|| GrowingBlock::Text(String::new()));
+            let place = self.place(index, |block| matches!(block, GrowingBlock::Text(_)));
+            let entry = self.entries.entry(place).or_insert_with(|| GrowingBlock::Text(String::new()));
             if let GrowingBlock::Text(known) = entry {
                 known.push_str(piece);
             }
         }
         if let Some(piece) = text("/toolUse/input") {
-            match self.entries.get_mut(&index) {
-                Some(GrowingBlock::ToolUse { input, .. }) => input.push_str(piece),
-                _ => return Err(malformed("a piece of a call that has not begun")),
-            }
+            let input = self.input(index).ok_or_else(|| malformed("a piece of a call that has not begun"))?;
+            input.push_str(piece);
         }
         if let Some(data) = text("/reasoningContent/redactedContent") {
-            self.entries.insert(index, GrowingBlock::Redacted(data.to_owned()));
+            let place = self.place(index, |block| matches!(block, GrowingBlock::Redacted(_)));
+            self.entries.insert(place, GrowingBlock::Redacted(data.to_owned()));
         }
         self.reasoning(index, text("/reasoningContent/text"), text("/reasoningContent/signature"), emit);
         Ok(())
     }
 
-    fn reasoning(&mut self, index: (u64, u64), piece: Option<&str>, sign: Option<&str>, emit: &mut Emit<'_>) {
+    fn reasoning(&mut self, index: u64, piece: Option<&str>, sign: Option<&str>, emit: &mut Emit<'_>) {
         if piece.is_none() && sign.is_none() {
             return;
         }
+        let place = self.place(index, |block| matches!(block, GrowingBlock::Reasoning { .. }));
         let entry = self
             .entries
-            .entry(index)
+            .entry(place)
             .or_insert_with(|| GrowingBlock::Reasoning { text: String::new(), signature: None });
         if let GrowingBlock::Reasoning { text, signature } = entry {
             if let Some(piece) = piece {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::model::{CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider};
+use dormouse_ports::model::{Block, CompletionRequest, FinishReason, ModelErrorCategory as Category, ModelProvider};
 use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
@@ -89,6 +89,33 @@ async fn counters_before_the_reason_to_stop_end_no_stream() {
     let provider = bedrock(stage.setup(), "eu-central-1", Arc::new(Signer));
     let response = stage.ask(&provider, &streaming()).await.expect("an answer");
     assert_eq!((response.finish_reason, response.usage.total_tokens), (FinishReason::Stop, Some(11)));
+}
+
+#[tokio::test]
+async fn blocks_of_bedrock_that_share_an_index_are_told_apart_by_their_kind() {
+    let delta = |delta: Value| frame("event", "contentBlockDelta", &json!({ "contentBlockIndex": 0, "delta": delta }));
+    let begun = json!({ "contentBlockIndex": 0, "start": { "toolUse": { "toolUseId": "t-1", "name": "add" } } });
+    let stage = Stage::answering(ScriptedAnswer::pieces(
+        200,
+        [
+            delta(json!({ "reasoningContent": { "text": "add them" } })),
+            delta(json!({ "reasoningContent": { "signature": "s-1" } })),
+            delta(json!({ "text": "I " })),
+            delta(json!({ "text": "add." })),
+            frame("event", "contentBlockStart", &begun),
+            delta(json!({ "toolUse": { "input": "{\"a\":1," } })),
+            delta(json!({ "text": "" })),
+            delta(json!({ "toolUse": { "input": "\"b\":2}" } })),
+            delta(json!({ "text": " So." })),
+            frame("event", "messageStop", &json!({ "stopReason": "tool_use" })),
+        ],
+    ));
+    let provider = bedrock(stage.setup(), "eu-central-1", Arc::new(Signer));
+    let response = stage.ask(&provider, &streaming()).await.expect("a call");
+    let thought = Block::Thinking { text: "add them".into(), signature: Some("s-1".into()) };
+    assert_eq!(response.message.content, vec![thought, Block::text("I add."), Block::text(" So.")].into());
+    let arguments = response.message.tool_calls[0].arguments.clone().map(Value::from);
+    assert_eq!(arguments, Some(json!({ "a": 1, "b": 2 })));
 }
 
 #[tokio::test]
