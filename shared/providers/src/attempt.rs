@@ -235,11 +235,19 @@ fn status_of(name: &str) -> Option<u16> {
         "permission_error" => Some(403),
         "not_found_error" => Some(404),
         "timeout_error" => Some(504),
-        "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "throttlingException" => Some(429),
-        "invalid_request_error" | "invalid_prompt" | "context_length_exceeded" | "validationException" => Some(400),
+        "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" => Some(429),
+        "invalid_request_error" | "invalid_prompt" | "context_length_exceeded" => Some(400),
         // Responses have a name for each thing that may be wrong with an image.
         name if name.contains("image") => Some(400),
-        _ => None,
+        // Those of Amazon, some of whose servers begin them with a capital.
+        _ => match name.to_ascii_lowercase().as_str() {
+            "validationexception" => Some(400),
+            "modeltimeoutexception" => Some(408),
+            "modelstreamerrorexception" => Some(424),
+            "throttlingexception" => Some(429),
+            "serviceunavailableexception" => Some(503),
+            _ => None,
+        },
     }
 }
 

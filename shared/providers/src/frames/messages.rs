@@ -16,6 +16,8 @@ pub(crate) struct MessageFrames {
     decoder: MessageFrameDecoder,
     /// The length of the message under way has been looked at.
     is_begun: bool,
+    /// A message has come.
+    has_come: bool,
 }
 
 impl MessageFrames {
@@ -27,6 +29,10 @@ impl MessageFrames {
         // The decoder would wait for the rest of what is no message at all.
         if let Some(length) = self.bytes.first_chunk().filter(|_| !self.is_begun) {
             if u32::from_be_bytes(*length) > LONGEST {
+                // An answer in one piece, or a page: it is read when it is whole.
+                if !self.has_come && matches!(length[0], b'{' | b'[' | b'<') {
+                    return Ok(None);
+                }
                 return Err(Malformed::new("the stream is not made of messages"));
             }
             self.is_begun = true;
@@ -34,6 +40,7 @@ impl MessageFrames {
         match self.decoder.decode_frame(&mut self.bytes) {
             Ok(DecodedFrame::Complete(message)) => {
                 self.is_begun = false;
+                self.has_come = true;
                 frame(&message).map(Some)
             }
             Ok(DecodedFrame::Incomplete) => Ok(None),
@@ -49,8 +56,13 @@ fn frame(message: &Message) -> Result<StreamFrame, Malformed> {
         found.and_then(|header| header.value().as_string().ok()).map_or("", |text| text.as_str())
     };
     let text = std::str::from_utf8(message.payload()).map_err(|_| Malformed::new("a message is no UTF-8"))?;
+    let event = header(":event-type");
     let kind = match header(":message-type") {
-        "event" => return Ok(StreamFrame { name: header(":event-type").to_owned(), data: text.to_owned() }),
+        "event" if !event.ends_with("Exception") => {
+            return Ok(StreamFrame { name: event.to_owned(), data: text.to_owned() });
+        }
+        // Servers that have one type of message tell what failed as an event.
+        "event" => event,
         "exception" => header(":exception-type"),
         _ => header(":error-code"),
     };

@@ -244,6 +244,57 @@ async fn a_stream_that_breaks_is_told() {
 }
 
 #[tokio::test]
+async fn what_a_stream_is_told_of_its_failure_has_its_category() {
+    let request = CompletionRequest { stream: true, ..sum() };
+    let begun = || frame("event", "messageStart", &json!({ "role": "assistant" }));
+    for (name, words, (category, status), may_be_paid) in [
+        ("throttlingException", "slow down", (Category::RateLimit, 429), false),
+        ("ThrottlingException", "slow down", (Category::RateLimit, 429), false),
+        ("validationException", "malformed", (Category::InvalidRequest, 400), false),
+        ("ValidationException", "malformed", (Category::InvalidRequest, 400), false),
+        ("modelStreamErrorException", "oops", (Category::Unavailable, 424), false),
+        ("modelTimeoutException", "late", (Category::Unavailable, 408), true),
+        ("serviceUnavailableException", "busy", (Category::Unavailable, 503), false),
+        ("internalServerException", "oops", (Category::Unavailable, 500), false),
+    ] {
+        for kind in ["exception", "event"] {
+            let pieces = [begun(), frame(kind, name, &json!({ "message": words }))];
+            let stage = Stage::answering(ScriptedAnswer::pieces(200, pieces));
+            let refused = stage.ask(&signed(keyless(&stage)), &request).await.expect_err("nothing came");
+            assert_eq!((refused.category, refused.status), (category, Some(status)), "{kind} {name}: {refused}");
+            assert_eq!(refused.may_be_paid, may_be_paid, "{kind} {name}: {refused}");
+            assert!(refused.message.contains(words), "{refused}");
+        }
+    }
+    // What Amazon does not model has a code, and its words in a header.
+    let text = |text: &str| HeaderValue::String(text.to_owned().into());
+    let told = [(":message-type", "error"), (":error-code", "InternalFailure"), (":error-message", "it is broken")];
+    let headers = told.map(|(name, value)| Header::new(name, text(value)));
+    let bare = headers.into_iter().fold(Frame::new(""), Frame::add_header);
+    let mut bytes = Vec::new();
+    write_message_to(&bare, &mut bytes).expect("a frame");
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, [bytes]));
+    let refused = stage.ask(&signed(keyless(&stage)), &request).await.expect_err("nothing came");
+    assert_eq!(refused.category, Category::Unavailable, "{refused}");
+    assert!(refused.message.contains("it is broken"), "{refused}");
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_read_where_frames_were_asked_for_and_a_page_is_a_page() {
+    let request = CompletionRequest { stream: true, ..hello() };
+    let whole = answer(json!([{ "text": "Hi." }]), "end_turn").to_string();
+    for portion in [1, 7, whole.len()] {
+        let stage = Stage::answering(ScriptedAnswer::pieces(200, whole.as_bytes().chunks(portion)));
+        let response = stage.ask(&signed(keyless(&stage)), &request).await.expect("an answer");
+        assert_eq!((response.message.content.as_text().as_str(), response.usage.total_tokens), ("Hi.", Some(12)));
+    }
+    let page = Stage::answering(ScriptedAnswer::pieces(200, ["<html>Sign in</html>"]));
+    let refused = page.ask(&signed(keyless(&page)), &request).await.expect_err("no answer");
+    assert_eq!((refused.category, refused.is_transient()), (Category::InvalidResponse, false), "{refused}");
+    assert!(refused.message.contains("<html>Sign in</html>"), "{refused}");
+}
+
+#[tokio::test]
 async fn readiness_is_asked_where_models_are_described() {
     let arn = "arn:aws:bedrock:eu-central-1:123456789012";
     let named = |kind: &str| format!("{arn}:{kind}/x1");
