@@ -9,7 +9,7 @@ pub(super) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
     let text = |place: &str| answer.body.pointer(place).and_then(Value::as_str);
     let words = text("/message").or_else(|| text("/Message")).or_else(|| text("/error/message"));
     let said = words.unwrap_or_default();
-    let named = [Some(answer.kind), text("/__type"), text("/error/type")];
+    let named = [Some(answer.kind), text("/code"), text("/__type"), text("/error/type")];
     let kind = named.into_iter().flatten().find(|kind| !kind.is_empty()).unwrap_or_default();
     // `ThrottlingException:http://…`, and in a body `com.amazon…#ThrottlingException`.
     let kind = kind.split(':').next().and_then(|kind| kind.rsplit('#').next()).unwrap_or_default();
@@ -18,6 +18,13 @@ pub(super) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
         ("ResourceNotFoundException", _) => ModelErrorCategory::InvalidModel,
         // Gateways answer with a status of their own.
         ("ThrottlingException" | "ServiceQuotaExceededException", _) => ModelErrorCategory::RateLimit,
+        (
+            "AccessDeniedException"
+            | "ExpiredTokenException"
+            | "InvalidSignatureException"
+            | "UnrecognizedClientException",
+            _,
+        ) => ModelErrorCategory::Authentication,
         ("ModelErrorException" | "ModelTimeoutException", _) | (_, 424) => ModelErrorCategory::Unavailable,
         (_, 400) if said.contains("model identifier") || said.contains("model ID") => ModelErrorCategory::InvalidModel,
         (_, 400) if answer.has_images && is_about_images(said) => ModelErrorCategory::UnsupportedContentBlock,

@@ -149,7 +149,10 @@ async fn errors_have_their_category() {
         (400, "ValidationException", "malformed", Category::InvalidRequest),
         (400, "ValidationException", "The provided model identifier is invalid.", Category::InvalidModel),
         (403, "AccessDeniedException", "no", Category::Authentication),
+        (400, "AccessDeniedException", "no", Category::Authentication),
+        (400, "ExpiredTokenException", "it is expired", Category::Authentication),
         (404, "ResourceNotFoundException:http://x/", "no", Category::InvalidModel),
+        (429, "com.amazon.coral.service#ThrottlingException:http://x/", "slow down", Category::RateLimit),
         (408, "ModelTimeoutException", "late", Category::Unavailable),
         (424, "ModelErrorException", "oops", Category::Unavailable),
         (429, "ThrottlingException", "slow down", Category::RateLimit),
@@ -165,10 +168,13 @@ async fn errors_have_their_category() {
         assert_eq!(refused.category, category, "{kind}: {refused}");
         assert!(refused.message.contains(words), "{refused}");
     }
-    let body = json!({ "__type": "com.amazon.coral.service#ThrottlingException", "message": "slow down" });
-    let stage = Stage::answering(ScriptedAnswer::json(400, &body));
-    let refused = stage.ask(&signed(keyless(&stage)), &hello()).await.expect_err("refused");
-    assert_eq!(refused.category, Category::RateLimit, "a proxy left the header out: {refused}");
+    for place in ["__type", "code"] {
+        let mut body = json!({ "message": "slow down" });
+        body[place] = json!("com.amazon.coral.service#ThrottlingException");
+        let stage = Stage::answering(ScriptedAnswer::json(400, &body));
+        let refused = stage.ask(&signed(keyless(&stage)), &hello()).await.expect_err("refused");
+        assert_eq!(refused.category, Category::RateLimit, "a proxy left the header out: {refused}");
+    }
 }
 
 pub(crate) fn frame(kind: &str, name: &str, payload: &Value) -> Vec<u8> {
