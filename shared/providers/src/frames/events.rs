@@ -14,6 +14,8 @@ pub(crate) struct EventFrames {
     searched: usize,
     name: String,
     data: Option<String>,
+    /// The lines so far of an error that stands in no field.
+    bare: Option<String>,
 }
 
 impl EventFrames {
@@ -58,6 +60,15 @@ impl EventFrames {
     }
 
     fn take(&mut self, line: &str) -> Option<StreamFrame> {
+        if let Some(mut bare) = self.bare.take().filter(|bare| goes_on(bare, line)) {
+            bare.push('\n');
+            bare.push_str(line);
+            if line == "}" {
+                return Some(StreamFrame { name: ERROR.to_owned(), data: bare });
+            }
+            self.bare = Some(bare);
+            return None;
+        }
         if line.is_empty() {
             let name = std::mem::take(&mut self.name);
             return self.data.take().map(|data| StreamFrame { name, data });
@@ -77,6 +88,8 @@ impl EventFrames {
                 ERROR.clone_into(&mut self.name);
                 self.add(line);
             }
+            // Google does so in several lines.
+            "{" if line == "{" && self.data.is_none() => self.bare = Some(line.to_owned()),
             _ => {}
         }
         None
@@ -90,6 +103,16 @@ impl EventFrames {
             }
             None => self.data = Some(value.to_owned()),
         }
+    }
+}
+
+/// True if `line` is the next one of the error that begins with `bare`.
+fn goes_on(bare: &str, line: &str) -> bool {
+    let is_first = bare == "{";
+    let error = line.trim_start().strip_prefix("\"error\":").map(str::trim_start);
+    match line.starts_with([' ', '\t']) {
+        true => !is_first || error.is_some_and(|error| error.starts_with(['{', '"'])),
+        false => !is_first && line == "}",
     }
 }
 
@@ -134,6 +157,24 @@ mod tests {
         let found = frames(&[b"data: 1\n\n", written.as_bytes(), b"\n"]);
         assert_eq!(found[1..], [("error".to_owned(), written.to_owned())]);
         assert_eq!(frames(&[br#"{"error":null,"choices":[]}"#]), []);
+    }
+
+    #[test]
+    fn an_error_of_several_lines_that_stands_in_no_field_is_one() {
+        let written = "{\n  \"error\": {\n    \"code\": 503,\n    \"message\": \"data: busy\"\n  }\n}";
+        let error = ("error".to_owned(), written.to_owned());
+        for end in ["", "\n", "\r\n\r\n"] {
+            let stream = format!("data: 1\n\n{written}{end}");
+            for cut in 0..stream.len() {
+                let found = frames(&[&stream.as_bytes()[..cut], &stream.as_bytes()[cut..]]);
+                assert_eq!(found[1..], [error.clone()], "cut at {cut}");
+            }
+        }
+        // An answer in one piece is none, and neither is one that is cut: what comes behind it counts.
+        for other in ["{\n  \"choices\": []\n}\n", "{\n  \"error\": null\n}\n", "{\n  \"error\": {\n", "{\n"] {
+            let found = frames(&[other.as_bytes(), b"data: 1\n\n"]);
+            assert_eq!(found, [(String::new(), "1".to_owned())], "{other}");
+        }
     }
 
     #[test]

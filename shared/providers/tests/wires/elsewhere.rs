@@ -135,6 +135,24 @@ async fn pieces_of_another_candidate_are_no_part_of_the_answer() {
     assert_eq!((response.message.content.as_text().as_str(), stage.heard().concat().as_str()), ("I am", "I am"));
 }
 
+/// Google writes it as it is behind the events before it.
+#[tokio::test]
+async fn an_error_that_stands_in_several_lines_of_its_own_is_told_with_its_words() {
+    let piece = json!({ "candidates": [{ "content": { "role": "model", "parts": [{ "text": "I am" }] } }] });
+    let error = json!({ "error": { "code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE" } });
+    let written = format!("{error:#}");
+    let pieces = [format!("data: {piece}\r\n\r\n"), written.clone()];
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, pieces));
+    let response = stage.ask(&gemini(stage.streaming()), &streaming()).await.expect("as far as it goes");
+    assert_eq!((response.message.content.as_text().as_str(), response.finish_reason), ("I am", FinishReason::Error));
+    assert_eq!(response.raw["error"], error["error"]);
+
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, [written]));
+    let refused = stage.ask(&gemini(stage.streaming()), &streaming()).await.expect_err("nothing came");
+    assert_eq!((refused.category, refused.may_be_paid), (Category::Unavailable, false), "{refused}");
+    assert!(refused.message.contains("status 503: The model is overloaded."), "{refused}");
+}
+
 /// Who looks for the reason finds it.
 #[tokio::test]
 async fn what_stands_in_the_place_of_an_answer_is_quoted() {
