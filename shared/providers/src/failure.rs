@@ -134,7 +134,7 @@ fn is_over_limit(status: u16, words: &str) -> bool {
 
 /// True if `words` complain about the length of a conversation.
 fn is_too_long(words: &str) -> bool {
-    const SIGNS: [&str; 15] = [
+    const SIGNS: [&str; 16] = [
         "context length",
         "context window",
         "context size",
@@ -143,6 +143,8 @@ fn is_too_long(words: &str) -> bool {
         "maximum prompt length",
         "input is too long",
         "maximum number of tokens allowed",
+        // Google's, of its bytes.
+        "request payload size exceeds the limit",
         // Groq's, of more tokens than its limit per minute.
         "request too large for model",
         // Moonshot's, Alibaba's, Zhipu's, and that of Hugging Face.

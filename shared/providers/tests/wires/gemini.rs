@@ -204,6 +204,20 @@ async fn errors_have_their_category() {
 }
 
 #[tokio::test]
+async fn a_conversation_of_too_many_tokens_or_bytes_is_too_long() {
+    for (words, too_long) in [
+        ("The input token count (1100000) exceeds the maximum number of tokens allowed (1048576).", true),
+        ("Request payload size exceeds the limit: 20971520 bytes.", true),
+        ("Function calling with a response mime type: 'application/json' is unsupported", false),
+    ] {
+        let error = json!({ "error": { "code": 400, "message": words, "status": "INVALID_ARGUMENT" } });
+        let stage = Stage::answering(ScriptedAnswer::json(400, &error));
+        let refused = stage.ask(&gemini(stage.setup()), &hello()).await.expect_err("refused");
+        assert_eq!((refused.category, refused.too_long), (Category::InvalidRequest, too_long), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_is_heard_and_ends_like_an_answer_in_one_piece() {
     let piece = |part: Value| json!({ "candidates": [{ "content": { "role": "model", "parts": [part] } }] });
     let call = json!({ "functionCall": { "id": "f-1", "name": "add", "args": { "a": 1, "b": 2 } } });
