@@ -69,7 +69,8 @@ impl Assembler for GeminiChunks {
 impl GeminiChunks {
     fn candidate(&mut self, candidate: Value, emit: &mut Emit<'_>) {
         let Value::Object(candidate) = candidate else { return };
-        for (name, mut value) in candidate.into_iter().filter(|(_, value)| !value.is_null()) {
+        // What is empty says nothing either, such as the reason to stop of a piece behind the one that has it.
+        for (name, mut value) in candidate.into_iter().filter(|(_, value)| !value.is_null() && *value != "") {
             if name != "content" {
                 self.candidate.insert(name, value);
                 continue;

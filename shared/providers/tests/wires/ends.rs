@@ -153,6 +153,18 @@ async fn an_empty_reason_to_stop_is_none() {
     let stage = Stage::answering(ScriptedAnswer::events([said("I", "")]));
     let refused = stage.ask(&openai(stage.setup()), &streaming()).await.expect_err("it was cut");
     assert_eq!(refused.category, Category::Unavailable, "{refused}");
+
+    let said = |text: &str, finish: &str| {
+        let content = json!({ "parts": [{ "text": text }] });
+        json!({ "candidates": [{ "content": content, "finishReason": finish }] })
+    };
+    let stage = Stage::answering(ScriptedAnswer::events([said("I", ""), said(" am", "STOP"), said("", "")]));
+    let response = stage.ask(&gemini(stage.streaming()), &streaming()).await.expect("an answer");
+    assert_eq!((response.message.content.as_text().as_str(), response.finish_reason), ("I am", FinishReason::Stop));
+
+    let stage = Stage::answering(ScriptedAnswer::events([said("I", "")]));
+    let refused = stage.ask(&gemini(stage.streaming()), &streaming()).await.expect_err("it was cut");
+    assert_eq!(refused.category, Category::Unavailable, "{refused}");
 }
 
 /// What the error is called decides whether it passes, and whether less of the conversation helps.
