@@ -63,9 +63,8 @@ fn judge(status: u16, media_type: &str, location: Option<String>, body: &[u8]) -
             "the tool's address answers {status}: set the header that grants access, and see that its secret is valid"
         ))),
         429 => Err(ToolError::transient(format!("the tool answers {status}: {}", said()))),
-        // A gateway says so, too, of a server that works on the request.
-        408 => Err(ToolError::transient(format!("the tool answers {status}: {}", said())).maybe_done()),
-        400..=499 => Ok(done(ToolOutput::error(format!("The tool answered {status}. {}", said())))),
+        400..=499 if status != 408 => Ok(done(ToolOutput::error(format!("The tool answered {status}. {}", said())))),
+        // A gateway says 408, too, of a server that works on the request.
         _ => Err(ToolError::transient(format!("the tool answers {status}: {}", said())).maybe_done()),
     }
 }
