@@ -22,6 +22,9 @@ pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bo
     if config.stop_sequences.is_some() {
         return Err(invalid("OpenAI Responses has no `stop_sequences`; leave it out".to_owned()));
     }
+    if !in_background && config.extras.get("background") == Some(&Value::Bool(true)) {
+        return Err(invalid("nobody waits for what is made in the background; ask with `start`".to_owned()));
+    }
     let mut body = RequestBody::default();
     body.set("model", Some(model));
     body.set("instructions", instructions(&request.messages));

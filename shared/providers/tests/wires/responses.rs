@@ -116,6 +116,17 @@ async fn where_the_provider_keeps_nothing_its_reasoning_is_asked_for_sealed() {
     }
 }
 
+/// It would go on, and be paid for, behind an empty answer.
+#[tokio::test]
+async fn what_is_made_in_the_background_is_not_waited_for() {
+    let stage = Stage::json(response("queued", json!([])));
+    let mut request = sum();
+    request.config.extras.insert("background".to_owned(), json!(true));
+    let refused = stage.ask(&responses(stage.setup()), &request).await.expect_err("nobody waits");
+    assert_eq!((refused.category, stage.fetch.bodies().len()), (Category::InvalidRequest, 0));
+    assert!(refused.message.contains("`start`"), "{refused}");
+}
+
 #[tokio::test]
 async fn the_reason_to_end_is_the_callers_word() {
     let mut long = response("incomplete", json!([says("so")]));
