@@ -167,7 +167,7 @@ mod tests {
             let stream = format!("data: 1\n\n{written}{end}");
             for cut in 0..stream.len() {
                 let found = frames(&[&stream.as_bytes()[..cut], &stream.as_bytes()[cut..]]);
-                assert_eq!(found[1..], [error.clone()], "cut at {cut}");
+                assert_eq!(found.last(), Some(&error), "cut at {cut}");
             }
         }
         // An answer in one piece is none, and neither is one that is cut: what comes behind it counts.
