@@ -83,8 +83,8 @@ impl EventFrames {
                 ERROR.clone_into(&mut self.name);
                 self.add(value);
             }
-            // Ollama writes one as it is into a stream that has begun.
-            "{\"error\"" if value.starts_with(['{', '"']) => {
+            // Ollama writes one as it is into a stream that has begun. What goes on in the next line is no stream.
+            "{\"error\"" if value.starts_with(['{', '"']) && value.ends_with('}') => {
                 ERROR.clone_into(&mut self.name);
                 self.add(line);
             }
@@ -157,6 +157,7 @@ mod tests {
         let found = frames(&[b"data: 1\n\n", written.as_bytes(), b"\n"]);
         assert_eq!(found[1..], [("error".to_owned(), written.to_owned())]);
         assert_eq!(frames(&[br#"{"error":null,"choices":[]}"#]), []);
+        assert_eq!(frames(&[b"{\"error\":{\n  \"message\": \"slow down\"\n}}\n"]), [], "an answer that streams nothing");
     }
 
     #[test]
