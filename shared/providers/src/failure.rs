@@ -76,16 +76,16 @@ pub(crate) fn of_answer(
     let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
     let status = answer.status;
     // Some servers tell it as a failure of their own, or within a stream and without a status.
-    let may_be_length =
+    let may_be_another =
         matches!(refusal.category, ModelErrorCategory::InvalidRequest | ModelErrorCategory::Unavailable);
     let has_code_of_length = || OF_LENGTH.iter().any(|code| has_code(answer.body, code));
-    let too_long = may_be_length && (status == 413 || is_too_long(&words) || has_code_of_length());
+    let too_long = may_be_another && (status == 413 || is_too_long(&words) || has_code_of_length());
     let is_used_up = status == 402
         || OF_MONEY.iter().any(|code| has_code(answer.body, code))
         || WORDS_OF_MONEY.iter().any(|told| words.contains(told));
     let category = if too_long {
         ModelErrorCategory::InvalidRequest
-    } else if is_used_up && refusal.category == ModelErrorCategory::InvalidRequest {
+    } else if is_used_up && may_be_another {
         ModelErrorCategory::Authentication
     } else {
         refusal.category

@@ -177,6 +177,7 @@ async fn an_error_before_anything_came_is_told_as_what_it_is() {
         (json!({ "code": "400", "message": "Your context window is full." }), Category::InvalidRequest, "`/compact`"),
         (json!({ "code": "rate_limit_exceeded", "message": "slow down" }), Category::RateLimit, "slow down"),
         (json!({ "code": "insufficient_quota", "message": "no more" }), Category::RateLimit, "needs money"),
+        (json!({ "code": "billing_hard_limit_reached", "message": "no" }), Category::Authentication, "needs money"),
         (json!({ "code": "invalid_prompt", "message": "not so" }), Category::InvalidRequest, "not so"),
         (json!({ "code": "server_error", "message": "oops" }), Category::Unavailable, "oops"),
         (json!({ "type": "billing_error", "message": "no more" }), Category::Authentication, "needs money"),
