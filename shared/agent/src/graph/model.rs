@@ -463,7 +463,8 @@ async fn follow(
 /// Ends the run, says so, and runs the hooks behind it.
 pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: TerminalReason) -> Result<(), NodeError> {
     reason.as_str().clone_into(&mut run.reason);
-    run.dormouse_shortfall = reason.shortfall();
+    let used_up = (reason == TerminalReason::Budget).then(|| used_up(parts, run)).flatten();
+    run.dormouse_shortfall = reason.shortfall().map(|one| Shortfall { message: used_up.unwrap_or(one.message), ..one });
     let kind = EntryKind::vendor(RUN_ENDED).map_err(|error| NodeError::new(error.to_string()))?;
     record(
         JournalEntry::new(kind)
@@ -517,9 +518,17 @@ pub(super) fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason
 
 /// True if the run has used up its tokens or its money.
 fn has_spent(parts: &AgentParts, run: &AgentRun) -> bool {
+    used_up(parts, run).is_some()
+}
+
+/// Which of both the run has used up, in a sentence.
+fn used_up(parts: &AgentParts, run: &AgentRun) -> Option<String> {
     let policy = &parts.agent.policy;
-    policy.max_total_tokens.is_some_and(|most| run.usage.tokens() >= most)
-        || policy.max_cost.is_some_and(|most| run.usage.cost >= most)
+    let tokens = policy.max_total_tokens.filter(|most| run.usage.tokens() >= *most);
+    let tokens = tokens.map(|most| format!("its {most} tokens (`max_total_tokens`)"));
+    let money = policy.max_cost.filter(|most| run.usage.cost >= *most);
+    let money = money.map(|most| format!("its money, {most} in the currency of the model's prices (`max_cost`),"));
+    Some(format!("the run used up {} before it came to an answer", tokens.or(money)?))
 }
 
 pub(crate) fn cost(prices: Option<Prices>, response: &Response) -> f64 {

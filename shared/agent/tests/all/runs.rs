@@ -264,11 +264,11 @@ fn a_call_stays_with_its_source_when_one_that_comes_before_it_is_there_again() {
 
 #[test]
 fn the_end_of_a_run_has_a_reason() {
-    for (matter, reason, steps) in [
-        ("policy: {max_steps: 1}", "max_steps", 1),
-        ("policy: {max_steps: 3}", "max_steps", 3),
-        ("policy: {max_total_tokens: 200}", "budget", 2),
-        ("policy: {max_cost: 0.0001}", "budget", 1),
+    for (matter, reason, steps, told) in [
+        ("policy: {max_steps: 1}", "max_steps", 1, "(`max_steps`)"),
+        ("policy: {max_steps: 3}", "max_steps", 3, "(`max_steps`)"),
+        ("policy: {max_total_tokens: 200}", "budget", 2, "used up its 200 tokens (`max_total_tokens`) before"),
+        ("policy: {max_cost: 0.0001}", "budget", 1, "used up its money, 0.0001 in the currency"),
     ] {
         let model = ScriptedModel::new(|request: &CompletionRequest| {
             let id = format!("c{}", request.messages.len());
@@ -280,6 +280,8 @@ fn the_end_of_a_run_has_a_reason() {
         let state = bed.status(&run).completed();
         assert_eq!((&state["reason"], &state["steps"]), (&json!(reason), &json!(steps)), "{matter}");
         assert_eq!(state["dormouse_shortfall"]["code"], reason, "{matter}: its task has failed");
+        let message = state["dormouse_shortfall"]["message"].as_str().expect("a message");
+        assert!(message.contains(told), "{matter}: {message}");
         let last = contents(&state, "tool").pop().unwrap();
         assert!(last.contains("the run ended"), "every call has a result: {last}");
         assert_eq!(model.calls(), steps, "{matter}: the model is asked no more often than that");
