@@ -179,7 +179,7 @@ struct NoVariables;
 #[async_trait]
 impl Secrets for NoVariables {
     async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
-        Err(SecretError::Missing(format!("env.{name} (on AWS there is no `${{env.…}}`: use `${{secrets.{name}}}`)")))
+        Err(SecretError::Unset(name.to_owned()))
     }
 }
 

@@ -46,6 +46,11 @@ pub enum SecretError {
         "there is no secret `{0}`: on a machine of yours it is a variable of the environment (`export {0}=…` before the start), on AWS a parameter of the deployment"
     )]
     Missing(String),
+    /// There is no variable of that name in the environment that a definition may read.
+    #[error(
+        "the variable `{0}` is not set in the environment: `export {0}=…` before the start; on AWS there is none, and `${{secrets.{0}}}` is a parameter of the deployment"
+    )]
+    Unset(String),
     /// The secret exists and this process may not read it.
     #[error("the secret `{0}` may not be read; allow it in the role of this process")]
     Denied(String),

@@ -138,7 +138,7 @@ impl Template {
         for part in &self.parts {
             match part {
                 TemplatePart::Text(plain) => text.push_str(&replace(plain)),
-                TemplatePart::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
+                TemplatePart::Env(name) => text.push_str(lookup.env.resolve(name).await.map_err(unset)?.expose()),
                 TemplatePart::Secret(name) => {
                     let written = write(&text, lookup.secrets.resolve(name).await?.expose());
                     text.push_str(&written);
@@ -146,6 +146,14 @@ impl Template {
             }
         }
         Ok(Secret::new(text))
+    }
+}
+
+/// `error` of looking up a variable of the environment, which is no secret.
+fn unset(error: SecretError) -> SecretError {
+    match error {
+        SecretError::Missing(name) => SecretError::Unset(name),
+        SecretError::Unset(_) | SecretError::Denied(_) | SecretError::Unavailable(_) => error,
     }
 }
 
@@ -244,6 +252,29 @@ mod tests {
         let text =
             block_on(template.resolve_around(&lookup, &replace, &|before, secret| format!("<{before}{secret}>")));
         assert_eq!(text.expect("it resolves").expose(), "b=<b=a><b=<b=a>a>");
+    }
+
+    /// A store without anything.
+    struct Empty;
+
+    #[async_trait::async_trait]
+    impl Secrets for Empty {
+        async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+            Err(SecretError::Missing(name.to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_called_no_secret() {
+        let told = |text: &str| {
+            let template = Template::parse(text).expect("a template");
+            let lookup = Lookup { env: &Empty, secrets: &Empty };
+            block_on(template.resolve(&lookup)).expect_err("it is not there").to_string()
+        };
+        let variable = told("${env.HOST}");
+        assert!(variable.starts_with("the variable `HOST` is not set in the environment: `export HOST="), "{variable}");
+        assert!(variable.contains("`${secrets.HOST}` is a parameter"), "{variable}");
+        assert!(told("${secrets.TOKEN}").starts_with("there is no secret `TOKEN`"));
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl ApiKey {
     pub(crate) async fn resolve(&self) -> Result<Secret, ModelError> {
         let key = self.secrets.resolve(&self.name).await.map_err(|error| {
             let category = match &error {
-                SecretError::Missing(_) | SecretError::Denied(_) => ModelErrorCategory::Authentication,
+                SecretError::Missing(_) | SecretError::Unset(_) | SecretError::Denied(_) => {
+                    ModelErrorCategory::Authentication
+                }
                 SecretError::Unavailable(_) => ModelErrorCategory::Unavailable,
             };
             ModelError::new(category, format!("the key of the model cannot be had: {error}"))

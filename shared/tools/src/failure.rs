@@ -6,7 +6,9 @@ use dormouse_ports::{FetchError, SecretError};
 /// The error of a call that was not made because a reference leads nowhere.
 pub(crate) fn unresolved(error: &SecretError) -> ToolError {
     match error {
-        SecretError::Missing(_) | SecretError::Denied(_) => ToolError::denied(error.to_string()),
+        SecretError::Missing(_) | SecretError::Unset(_) | SecretError::Denied(_) => {
+            ToolError::denied(error.to_string())
+        }
         SecretError::Unavailable(_) => ToolError::transient(error.to_string()),
     }
 }

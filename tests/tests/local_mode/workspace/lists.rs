@@ -109,7 +109,7 @@ async fn what_is_not_set_is_told_before_anything_runs_and_is_no_mistake() {
     let texts = [checked.stdout, shown.stdout].map(|text| String::from_utf8(text).expect("text"));
     for told in texts.into_iter().chain([dormouse.logged()]) {
         for note in [
-            "note: model `workspace/main`: there is no secret `DORMOUSE_NOT_SET`: on a machine of yours it is a variable",
+            "note: model `workspace/main`: the variable `DORMOUSE_NOT_SET` is not set in the environment: `export",
             "note: tool server `docs`: there is no secret `DORMOUSE_NOT_THERE`: ",
         ] {
             assert_eq!(told.matches(note).count(), 1, "{note}: {told}");
