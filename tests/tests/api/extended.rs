@@ -56,9 +56,10 @@ async fn a_tenant_makes_personas_of_the_workflows_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_persona_by_its_name_alone_is_not_found_and_its_id_is_told() {
+async fn a_persona_by_its_name_alone_or_with_a_slip_is_not_found_and_its_id_is_told() {
     let (world, session) = World::with_session().await;
-    for (named, told) in [("expense-approval", Some("did you mean `persona_expense-approval`?")), ("nobody", None)] {
+    let meant = Some("did you mean `persona_expense-approval`?");
+    for (named, told) in [("expense-approval", meant), ("persona_expense-aproval", meant), ("nobody", None)] {
         let task = json!({"persona_id": named, "input": says("Hello")["input"]});
         let refusal = world.refusal(ada(), "POST", &format!("{session}/tasks"), task).await;
         assert_eq!(refusal.status(), 404);

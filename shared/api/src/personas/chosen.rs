@@ -1,6 +1,7 @@
 //! The persona that a task is for, and why there is none that may be.
 
 use dormouse_protocol::id::{PersonaId, QuotaId, WorkspaceId};
+use dormouse_protocol::request::nearest;
 use dormouse_protocol::resource::{Persona, ReceiptPolicy};
 use dormouse_protocol::{ErrorCode, ProtocolError};
 
@@ -25,6 +26,17 @@ impl ChosenPersona {
     fn of(spec: &PersonaSpec) -> Self {
         Self { id: spec.persona_id(), spec: spec.clone(), quota: None }
     }
+}
+
+/// The one of `specs` whose name without more is `id`, or that lists show and whose name is like it.
+fn meant_by<'s>(id: &PersonaId, specs: impl Iterator<Item = &'s PersonaSpec> + Clone) -> Option<&'s PersonaSpec> {
+    let name = id.as_str();
+    specs.clone().find(|spec| spec.graph == name).or_else(|| {
+        let name = name.strip_prefix("persona_").unwrap_or(name);
+        let shown = specs.filter(|spec| !spec.hidden);
+        let guess = nearest(name, shown.clone().map(|spec| spec.graph.as_str()))?;
+        shown.clone().find(|spec| spec.graph == guess)
+    })
 }
 
 impl Api {
@@ -131,7 +143,7 @@ impl Api {
         let stored = match self.reads.see::<Persona>(call, id).await {
             Ok(stored) => stored.kept.resource,
             Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => {
-                let meant = own.personas.iter().chain(&specs).find(|spec| spec.graph == id.as_str());
+                let meant = meant_by(id, own.personas.iter().chain(&specs));
                 return Err(self.refused_of_server(call, name).await?.unwrap_or_else(|| self.none_so_called(meant)));
             }
             Err(refusal) => return Err(refusal),
@@ -151,7 +163,7 @@ impl Api {
         Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
     }
 
-    /// Tells whoever names a persona that is not there which there are, and the one whose name without more was given.
+    /// Tells whoever names a persona that is not there which there are, and the one that may be meant.
     fn none_so_called(&self, meant: Option<&PersonaSpec>) -> ProtocolError {
         let files = match self.parts().personas.own() {
             Some(_) => "with `?workspace_id=…` also those that the files of a workspace declare, which run there alone",
