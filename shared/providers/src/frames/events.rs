@@ -157,7 +157,11 @@ mod tests {
         let found = frames(&[b"data: 1\n\n", written.as_bytes(), b"\n"]);
         assert_eq!(found[1..], [("error".to_owned(), written.to_owned())]);
         assert_eq!(frames(&[br#"{"error":null,"choices":[]}"#]), []);
-        assert_eq!(frames(&[b"{\"error\":{\n  \"message\": \"slow down\"\n}}\n"]), [], "an answer that streams nothing");
+        assert_eq!(
+            frames(&[b"{\"error\":{\n  \"message\": \"slow down\"\n}}\n"]),
+            [],
+            "an answer that streams nothing"
+        );
     }
 
     #[test]
