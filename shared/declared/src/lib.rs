@@ -153,6 +153,7 @@ fn parts_of(
     tools.extend(tools::skills(workspace, definition));
     let memory = SessionMemory::of(workspace);
     let remembers = memory.is_some();
+    let disabled = tools::disabled(workspace, definition);
     let mut agent = definition.clone();
     if let Some(memory) = memory {
         // Of two tools of one name the first counts.
@@ -170,6 +171,7 @@ fn parts_of(
         approval: workspace.settings.approval.clone(),
         model,
         tools,
+        disabled,
         remembers,
         compacts: workspace.settings.engine.compact,
         actions: tools::runnable(workspace),

@@ -54,6 +54,21 @@ pub(crate) fn usable_servers(workspace: &Workspace) -> impl Iterator<Item = &Too
     workspace.tools.values().filter(usable)
 }
 
+/// The servers of tools that `agent` of `workspace` does without since a mistake disables them, each with what is wrong.
+pub(crate) fn disabled(workspace: &Workspace, agent: &AgentDefinition) -> Vec<(String, String)> {
+    let acts = workspace.settings.kind == WorkspaceKind::Project;
+    let is_off = |name: &String| workspace.tools.get(name).is_some_and(|tool| !tool.enabled);
+    let is_chosen = |name: &String| agent.tools.external.as_ref().is_none_or(|names| names.contains(name));
+    let servers = workspace.disabled.iter().filter(|name| acts && name.kind == DefinitionKind::Tool);
+    let missed = servers.map(|server| &server.name).filter(|name| is_chosen(name) && !is_off(name));
+    let told = |name: &String| {
+        let flaw = workspace.flaws(DefinitionKind::Tool, name).next();
+        let flaw = flaw.map(|flaw| format!(": {}", flaw.message)).unwrap_or_default();
+        (name.clone(), format!("it is disabled{flaw}"))
+    };
+    missed.map(told).collect()
+}
+
 /// The actions of `workspace` that can run.
 fn usable(workspace: &Workspace) -> Vec<ActionDefinition> {
     let is_usable = |action: &&ActionDefinition| workspace.is_enabled(DefinitionKind::Action, &action.name);

@@ -84,6 +84,7 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
             expose: Default::default(),
             source: Arc::new(Purse(sim_ports.clone())),
         }],
+        disabled: Vec::new(),
         actions: Vec::new(),
         compacts: false,
         colleagues: Default::default(),

@@ -37,6 +37,8 @@ pub struct AgentParts {
     pub model: ModelPart,
     /// Its tools, in the order in which names are given.
     pub tools: Vec<ToolPart>,
+    /// The servers of tools that it does without since a mistake disables them, each with what is wrong.
+    pub disabled: Vec<(String, String)>,
     /// The actions that people and clients may run.
     pub actions: Vec<ActionDefinition>,
     /// The agents that it may call.

@@ -36,7 +36,7 @@ pub(crate) struct Toolset<'p> {
     unlisted: Vec<(&'p ToolPart, ToolError)>,
     /// Lists of the sources that had to ask a server, by their names.
     pub(crate) listed: Map,
-    /// Sources that could not be asked, with the reason.
+    /// Sources that are disabled or could not be asked, and tools that are left out, with the reason.
     pub(crate) missing: Vec<(String, String)>,
 }
 
@@ -156,7 +156,7 @@ impl<'p> Toolset<'p> {
             (part, specs, left_out)
         }));
         let listed = listed.await;
-        let mut toolset = Self::default();
+        let mut toolset = Self { missing: parts.disabled.clone(), ..Self::default() };
         let mut known = KnownNames::default();
         for (part, specs, left_out) in listed {
             if part.origin == ToolOrigin::External {

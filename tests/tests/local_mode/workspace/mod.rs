@@ -308,6 +308,27 @@ async fn a_tool_whose_name_another_one_has_is_told_with_what_helps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_a_mistake_disables_is_told_to_who_follows_a_run_without_it() {
+    let servers = (
+        ".openharness/tools/settings.yaml",
+        "docs:\n  url: http://127.0.0.1:9/mcp\n  command: x\n\
+         off:\n  enabled: false\n  url: http://127.0.0.1:9/mcp\n",
+    );
+    let project = Project::of(&[servers, SKILL, (".openharness/agents/assistant.md", "---\n{}\n---\nWork.\n")]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[("Skill", json!({ "skill": "review" }))]);
+    wire.task(&task, &DONE).await;
+    let events = wire.events(&task).await;
+    let told: Vec<_> = events.iter().filter(|event| event.event.as_str() == "vendor.dormouse.tools_missing").collect();
+    let missing = told.first().expect("what is missing is told").payload["missing"].as_array().expect("a list");
+    let reason = missing[0]["reason"].as_str().expect("a reason");
+    assert_eq!((told.len(), missing.len(), &missing[0]["source"]), (1, 1, &json!("docs")));
+    let why = "it is disabled: tool server `docs` has more than one of `command`, `url`";
+    assert!(reason.starts_with(why), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_in_one_definition_disables_that_one_alone() {
     let project = Project::of(&[
         ADD,

@@ -248,6 +248,7 @@ pub fn parts(
             expose: Default::default(),
             source: tools,
         }],
+        disabled: Vec::new(),
         remembers: false,
         compacts: true,
         colleagues: Default::default(),
