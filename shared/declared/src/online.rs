@@ -9,6 +9,7 @@ use dormouse_ports::Clock;
 use dormouse_ports::tool::{ToolSource, ToolSourceDefinition};
 use futures::future::{Either, join_all, select};
 
+use crate::tools::{of_server, usable_servers};
 use crate::{DeclaredPorts, models};
 
 /// Time in which each has to answer; a command may fetch its server first.
@@ -75,11 +76,15 @@ async fn models_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presence
 }
 
 async fn servers_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presence> {
-    let servers = crate::tools::usable_servers(workspace);
+    let servers = usable_servers(workspace);
     let servers = servers.filter(|definition| !matches!(definition.source, ToolSourceDefinition::Http(_)));
     let asked = servers.map(|definition| async move {
         let listed = match ports.tools.source(definition) {
-            Ok(source) => in_time(&*ports.clock, offered(&*source)).await.and_then(|offered| offered),
+            Ok(source) => {
+                let part = of_server(definition, source);
+                let is_had = |tool: &str| workspace.enabled_agents().any(|agent| part.is_for(agent, tool));
+                in_time(&*ports.clock, offered(&*part.source, is_had)).await.and_then(|offered| offered)
+            }
             Err(reason) => Err(reason),
         };
         let (outcome, tools) = match listed {
@@ -91,13 +96,17 @@ async fn servers_of(workspace: &Workspace, ports: &DeclaredPorts) -> Vec<Presenc
     join_all(asked).await
 }
 
-/// The tools that `source` offers, and those of it that no model can be offered: in a sentence, and their names.
-async fn offered(source: &dyn ToolSource) -> Result<(String, Vec<String>), String> {
+/// The tools that `source` offers, those of them that no agent has, and those that no model can be offered: in a sentence, and
+/// their names.
+async fn offered(source: &dyn ToolSource, is_had: impl Fn(&str) -> bool) -> Result<(String, Vec<String>), String> {
     let listed = source.list().await.map_err(|error| error.message)?;
     let mut names: Vec<String> = listed.into_iter().map(|tool| tool.name).collect();
-    let mut said = match names.is_empty() {
-        true => "answers, and offers no tools".to_owned(),
-        false => format!("offers {}", names.join(", ")),
+    let (had, others): (Vec<&str>, Vec<&str>) = names.iter().map(String::as_str).partition(|name| is_had(name));
+    let mut said = match (had.is_empty(), others.is_empty()) {
+        (true, true) => "answers, and offers no tools".to_owned(),
+        (true, false) => format!("offers {}, which no agent has", others.join(", ")),
+        (false, true) => format!("offers {}", had.join(", ")),
+        (false, false) => format!("offers {}; no agent has {}", had.join(", "), others.join(", ")),
     };
     let left_out = source.left_out().await;
     for (tool, reason) in left_out.iter().take(MOST_TOLD) {
@@ -120,7 +129,10 @@ async fn in_time<T>(clock: &dyn Clock, asked: impl Future<Output = T>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use async_trait::async_trait;
+    use dormouse_agent::workspace::{FileContent, Platform, load};
     use dormouse_ports::tool::{ToolCall, ToolError, ToolReply, ToolSpec};
 
     use super::*;
@@ -146,9 +158,49 @@ mod tests {
 
     #[tokio::test]
     async fn of_many_tools_that_are_left_out_the_first_are_told_and_all_are_known() {
-        let (said, names) = offered(&Flood).await.expect("a list");
+        let (said, names) = offered(&Flood, |_| true).await.expect("a list");
         assert!(said.starts_with("offers look; `t0` is left out: it is one too many; `t1`"), "{said}");
         assert!(said.ends_with("; 8980 more are left out") && said.len() < 2000, "{said}");
         assert_eq!((names.len(), names.last().map(String::as_str)), (9001, Some("t8999")));
+    }
+
+    /// Offers three tools.
+    #[derive(Debug)]
+    struct Three;
+
+    #[async_trait]
+    impl ToolSource for Three {
+        async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+            Ok(["look", "change", "remove"].map(ToolSpec::new).to_vec())
+        }
+
+        async fn call(&self, _: &ToolCall) -> Result<ToolReply, ToolError> {
+            Err(ToolError::permanent("nobody calls it"))
+        }
+    }
+
+    #[tokio::test]
+    async fn tools_that_no_agent_has_are_told_apart() {
+        let tools = ".openharness/tools/settings.yaml";
+        let exposed = "shop:\n  url: https://shop.example.com/mcp\n  expose: {exclude: [remove]}\n";
+        let agent = ".openharness/agents/clerk.md";
+        for (matter, told) in [
+            ("description: sells", "offers look, change; no agent has remove"),
+            ("tools: {external: []}", "offers look, change, remove, which no agent has"),
+            ("disallowed: {tools: [change]}", "offers look; no agent has change, remove"),
+        ] {
+            let model = "main: {provider: openai, name: x}\n".to_owned();
+            let files = [
+                (tools.to_owned(), exposed.to_owned()),
+                (agent.to_owned(), format!("---\nmodel: workspace/main\n{matter}\n---\nWork.\n")),
+                (".openharness/models/models.yaml".to_owned(), model),
+            ];
+            let files = files.map(|(path, text)| (path, FileContent::Bytes(text.into_bytes())));
+            let workspace = load(&files.into_iter().collect(), &Platform::default());
+            let part = of_server(&workspace.tools["shop"], Arc::new(Three));
+            let is_had = |tool: &str| workspace.enabled_agents().any(|agent| part.is_for(agent, tool));
+            let (said, names) = offered(&Three, is_had).await.expect("a list");
+            assert_eq!((said.as_str(), names.len()), (told, 3), "{matter}: {:?}", workspace.problems);
+        }
     }
 }

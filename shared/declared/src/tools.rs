@@ -34,16 +34,17 @@ pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &m
     }
     for definition in usable_servers(workspace) {
         match makes.source(definition) {
-            Ok(source) => parts.push(ToolPart {
-                name: definition.name.clone(),
-                origin: ToolOrigin::External,
-                expose: definition.expose.clone(),
-                source,
-            }),
+            Ok(source) => parts.push(of_server(definition, source)),
             Err(reason) => left_out.push(format!("tool server `{}` is left out: {reason}", definition.name)),
         }
     }
     parts
+}
+
+/// The `source` of `definition`.
+pub(crate) fn of_server(definition: &ToolDefinition, source: Arc<dyn ToolSource>) -> ToolPart {
+    let (name, expose) = (definition.name.clone(), definition.expose.clone());
+    ToolPart { name, origin: ToolOrigin::External, expose, source }
 }
 
 /// The definitions of servers of tools, and of HTTP tools, that agents of `workspace` may be offered.

@@ -16,7 +16,7 @@ use serde_json::{Number, Value};
 use super::parts::{AgentParts, ToolPart};
 use super::run::{AgentRun, PlannedCall};
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of};
-use crate::workspace::{DefinitionKind, ToolOrigin, ToolSelection, is_exact, matches};
+use crate::workspace::{AgentDefinition, DefinitionKind, ToolOrigin, ToolSelection, is_exact, matches};
 use dormouse_ports::model::wire_name;
 
 /// Tools of a source that are named as left out.
@@ -115,14 +115,15 @@ impl AgentParts {
     /// no more is made of the tools, and none is warned of.
     pub async fn known_tools(&self, limit: Duration) -> Vec<String> {
         let parts = &self.clone().calling_others();
-        let asked = parts.tools.iter().filter(|part| part.source.lists_offline() && is_chosen(parts, part));
+        let asked =
+            parts.tools.iter().filter(|part| part.source.lists_offline() && is_chosen(&parts.agent.tools, part));
         let listed = join_all(asked.map(|part| async move { (part, list_of(parts, part, Some(limit)).await.0) })).await;
         let mut names = BTreeSet::new();
         for (part, specs) in listed {
             for spec in specs.unwrap_or_default() {
                 let name = prefixed(part, &spec.name);
                 let wire = wire_name(&name);
-                if is_exposed(parts, part, &name, &spec.name) && !takes_ours(part, &wire) {
+                if is_exposed(&parts.agent.tools, part, &name, &spec.name) && !takes_ours(part, &wire) {
                     names.insert(wire);
                 }
             }
@@ -150,7 +151,7 @@ impl<'p> Toolset<'p> {
 
     /// The same; who does not answer within `limit` does not answer.
     async fn within(parts: &'p AgentParts, limit: Option<Duration>) -> Self {
-        let chosen = parts.tools.iter().filter(|part| is_chosen(parts, part));
+        let chosen = parts.tools.iter().filter(|part| is_chosen(&parts.agent.tools, part));
         let listed = join_all(chosen.map(|part| async move {
             let (specs, left_out) = list_of(parts, part, limit).await;
             (part, specs, left_out)
@@ -238,7 +239,7 @@ impl<'p> Toolset<'p> {
 
     fn add(&mut self, parts: &AgentParts, part: &'p ToolPart, spec: ToolSpec) {
         let name = prefixed(part, &spec.name);
-        if !is_exposed(parts, part, &name, &spec.name) {
+        if !is_exposed(&parts.agent.tools, part, &name, &spec.name) {
             return;
         }
         let wire = wire_name(&name);
@@ -439,9 +440,18 @@ fn takes_ours(part: &ToolPart, wire: &str) -> bool {
     !is_own && is_reserved(wire)
 }
 
+impl ToolPart {
+    /// True if `agent` may call the tool `plain` of this source, by its own lists and by what the source exposes.
+    pub fn is_for(&self, agent: &AgentDefinition, plain: &str) -> bool {
+        let name = prefixed(self, plain);
+        is_chosen(&agent.tools, self)
+            && is_exposed(&agent.tools, self, &name, plain)
+            && !takes_ours(self, &wire_name(&name))
+    }
+}
+
 /// True if the agent selects the source.
-fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
-    let selection = &parts.agent.tools;
+fn is_chosen(selection: &ToolSelection, part: &ToolPart) -> bool {
     match part.origin {
         // One by one.
         ToolOrigin::Native => !selection.native.is_empty(),
@@ -469,8 +479,7 @@ pub(super) fn may_use_action(selection: &ToolSelection, name: &str) -> Result<()
     }
 }
 
-fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> bool {
-    let selection = &parts.agent.tools;
+fn is_exposed(selection: &ToolSelection, part: &ToolPart, name: &str, plain: &str) -> bool {
     let listed = |patterns: &[String]| matches(patterns, &[plain, name]);
     // The tool that reads skills is none itself.
     let kind = if part.origin == ToolOrigin::Action { DefinitionKind::Action } else { DefinitionKind::Tool };
