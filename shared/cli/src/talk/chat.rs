@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use self::elsewhere::WaitElsewhere;
-use self::events::progress_of;
+use self::events::{ToldMissing, progress_of};
 use self::resume::last_session;
 use super::ask::ServerArgs;
 use super::client::Client;
@@ -153,10 +153,12 @@ async fn converse(
     screen.converse(&session);
     let mut person = Person { lines: InputLines::start(screen), questions };
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
-    let (failed, elsewhere, agents) = (RefCell::default(), RefCell::default(), RefCell::default());
+    let (failed, missing) = (RefCell::default(), RefCell::default());
+    let (elsewhere, agents) = (RefCell::default(), RefCell::default());
     let (name, shown) = (agent.to_owned(), screen.clone());
     let followed = FollowedFile::of(data, agent);
-    let mut talk = ChatSession { client, session, agent: name, screen: shown, followed, failed, elsewhere, agents };
+    let mut talk =
+        ChatSession { client, session, agent: name, screen: shown, followed, failed, missing, elsewhere, agents };
     let mut sent = talk.resume(&mut person).await?;
     let mut outcome = TalkOutcome::Fine;
     while let Sent::Ended(ended) = sent {
@@ -235,6 +237,8 @@ struct ChatSession {
     followed: FollowedFile,
     /// The tools of calls that have failed and whose results were not told, by the ids of the calls.
     failed: RefCell<BTreeMap<String, String>>,
+    /// The tools that were told to be missing.
+    missing: RefCell<ToldMissing>,
     /// What the task that is followed waits for elsewhere.
     elsewhere: RefCell<WaitElsewhere>,
     /// The tasks of agents that the task that is followed has asked, and in turn these, as far as they may ask a person.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::ChatSession;
 use crate::talk::screen::{DIM, PLAIN, ToldStep};
-use crate::talk::show::{TOOLS_MISSING, failures_in, missing_in};
+use crate::talk::show::{TOOLS_MISSING, ends_its_task, failures_in, missing_in};
 use crate::terminal::plain;
 
 /// Characters of the reason for which a call failed.
@@ -22,10 +22,36 @@ pub(super) const AGENT_ASKED: &str = "vendor.dormouse.agent_asked";
 /// Field value of the events about summaries, where somebody asked for one.
 const ASKED: &str = "asked";
 
+/// Lines about tools that the agent has to do without: each message begins a run, which says them all.
+#[derive(Default)]
+pub(super) struct ToldMissing {
+    /// Those of the task that is followed.
+    now: Vec<String>,
+    /// Those of the one before.
+    before: Vec<String>,
+}
+
+impl ToldMissing {
+    /// Those of `lines` that a person has not been told of this task or the one before.
+    fn news(&mut self, lines: impl Iterator<Item = String>) -> Vec<String> {
+        let lines: Vec<String> = lines.filter(|line| !self.now.contains(line)).collect();
+        self.now.extend(lines.iter().cloned());
+        lines.into_iter().filter(|line| !self.before.contains(line)).collect()
+    }
+
+    /// The task has ended.
+    fn end(&mut self) {
+        self.before = std::mem::take(&mut self.now);
+    }
+}
+
 impl ChatSession {
     /// Shows `event`; returns what it asks.
     pub(super) fn show(&self, event: &Event) -> Option<Map> {
         let payload = &event.payload;
+        if ends_its_task(event) {
+            self.missing.borrow_mut().end();
+        }
         let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
         if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired) {
             return payload.get("request").and_then(Value::as_object).cloned();
@@ -54,7 +80,8 @@ impl ChatSession {
         } else if event.event.as_str() == KEPT && text("trigger") == ASKED {
             self.screen.line(&format!("the conversation stays as it is: {}", short(text("message"))));
         } else if event.event.as_str() == TOOLS_MISSING {
-            missing_in(payload).for_each(|line| self.screen.line(&line));
+            let news = self.missing.borrow_mut().news(missing_in(payload));
+            news.iter().for_each(|line| self.screen.line(line));
         } else if event.event == EventKind::TaskCompleted {
             self.screen.end_of_answer();
         } else {
@@ -146,6 +173,22 @@ mod tests {
         talk.screen.prompt("> ");
         assert!(talk.show(&event("task.started")).is_none() && talk.screen.prompts(), "nothing is shown");
         assert!(talk.show(&event("task.canceled")).is_none() && !talk.screen.prompts());
+    }
+
+    #[test]
+    fn what_is_missing_is_told_again_where_it_was_there_meanwhile() {
+        let mut told = ToldMissing::default();
+        let mut of_task = |lines: &[&str]| {
+            let news = told.news(lines.iter().map(|line| (*line).to_owned()));
+            told.end();
+            news
+        };
+        assert_eq!(of_task(&["! docs", "! shop"]), ["! docs", "! shop"]);
+        assert_eq!(of_task(&["! docs", "! shop", "! post"]), ["! post"]);
+        assert_eq!(of_task(&["! post", "! docs"]), [] as [&str; 0]);
+        assert_eq!(of_task(&["! shop"]), ["! shop"]);
+        assert_eq!(of_task(&[]), [] as [&str; 0]);
+        assert_eq!(of_task(&["! shop"]), ["! shop"]);
     }
 
     #[test]

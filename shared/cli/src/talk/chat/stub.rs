@@ -54,6 +54,7 @@ pub(super) fn session_with(client: Client) -> ChatSession {
         screen: Arc::new(Screen::default()),
         followed: FollowedFile::of(Path::new("."), "clerk"),
         failed: RefCell::default(),
+        missing: RefCell::default(),
         elsewhere: RefCell::default(),
         agents: RefCell::default(),
     }
