@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, Update, Votes, record};
+use dormouse_engine::{NodeError, Update, VoteOutcome, Votes, record};
 use dormouse_json::misfit;
 use dormouse_ports::tool::{InputRequest, MASKED, NotedEffects, Pending, ToolOutput, with_texts};
 use dormouse_ports::{EntryKind, Map, SignalId};
@@ -197,6 +197,11 @@ impl Replies {
         self.one.clone().or_else(|| self.several.answers.get(&call.part).cloned()).unwrap_or_default()
     }
 
+    /// True if a person ended the run before anybody said what is to become of `call`.
+    fn is_unsaid(&self, call: &PlannedCall) -> bool {
+        self.several.outcome == VoteOutcome::Veto && !self.several.answers.contains_key(&call.part)
+    }
+
     fn outcome(&self, call: &PlannedCall) -> Option<Map> {
         self.outcome.clone().or_else(|| self.outcomes.answers.get(&call.part).cloned())
     }
@@ -211,6 +216,8 @@ impl Replies {
     ) -> Result<Option<Outcome>, NodeError> {
         let alone = |status: CallStatus| Some(status.into());
         match (call.status.clone(), self.about) {
+            // It is given up with the run.
+            (CallStatus::NeedsApproval, About::Approval) if self.is_unsaid(call) => Ok(None),
             (CallStatus::NeedsApproval, About::Approval) => approval(tools, call, self.reply(call), stops).map(alone),
             (CallStatus::Uncertain { .. }, About::Uncertain) => {
                 let reply = self.reply(call);

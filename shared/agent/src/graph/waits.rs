@@ -338,6 +338,11 @@ fn asked(
         [_] => Wait::signal_into(id, AgentRun::reply, answer),
         many => {
             let voters = Voters::each(many.iter().map(|call| call.part.clone()));
+            let voters = match many.iter().all(|call| call.status == CallStatus::NeedsApproval) {
+                // Who ends the run waits for nobody else's answer.
+                true => voters.veto(Reply::decision, Choice::Stop),
+                false => voters,
+            };
             Wait::votes(id, AgentRun::replies, answer, voters)
         }
     };

@@ -278,6 +278,28 @@ fn several_calls_are_asked_about_in_one_pause() {
     assert_eq!(tools.made().len(), 2);
 }
 
+/// The others are asked about calls that nobody makes any more.
+#[test]
+fn who_ends_the_run_over_one_of_several_calls_waits_for_no_other_answer() {
+    let model = ScriptedModel::new(|_: &CompletionRequest| {
+        let send = |id, to: &str| (id, "send", json!({ "to": to }));
+        Ok(calls(&[send("a", "ada"), send("b", "grace"), send("c", "linus"), ("d", "look", json!({ "to": "x" }))]))
+    });
+    let ended = "the call was not made: a person ended the run";
+    for earlier in ["approve", "deny"] {
+        let tools = mailer();
+        let mut bed = bed(APPROVED, &model, &tools);
+        let run = bed.start("helper", message("write to all"));
+        bed.answer_as(&run, "call-1", json!({ "decision": earlier })).unwrap();
+        bed.answer_as(&run, "call-2", json!({ "decision": "stop", "reason": "enough" })).unwrap();
+        let state = bed.status(&run).completed();
+        assert_eq!((&state["reason"], tools.made()), (&json!("denied"), Vec::new()));
+        let first = if earlier == "approve" { ended } else { "a person denied the call" };
+        let told = [first, "a person denied the call and ended the run: enough", ended, ended];
+        assert_eq!(contents(&state, "tool"), told, "{earlier}");
+    }
+}
+
 #[test]
 fn arguments_that_no_longer_fit_when_their_call_is_approved_are_not_sent() {
     let tools = mailer();

@@ -75,9 +75,12 @@ impl ChatSession {
         self.elsewhere.borrow_mut().end();
         let parts = self.open_parts(task, request).await?;
         let request = &self.whole(task, request).await?;
-        // Who ends the run is not asked about its other calls: they are answered so, too.
+        // Who ends the run is not asked about its other calls: a pause of an earlier version waits for answers to them, too.
         let mut end = None::<Map>;
         for part in parts {
+            if end.is_some() && !self.still_asks(task, request).await? {
+                break;
+            }
             loop {
                 let fields = match &end {
                     Some(fields) => Some(fields.clone()),
