@@ -29,7 +29,7 @@ const TOOL_ERROR: &str = "tool_error";
 /// Bytes of what is known of a call in doubt: it is recorded with those of the calls beside it.
 const LONGEST_DOUBT: usize = 4 * 1024;
 
-/// The pauses before an approved call is tried again whose server is away.
+/// The pauses before a call is tried again of which a person has said something, and whose server is away.
 const AWAY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// A call that ran, or may have run.
@@ -129,8 +129,8 @@ impl Making<'_> {
         operation_ended(record.operation(shown));
     }
 
-    /// Makes the call. One that a person approved, and that cannot be sent since its server is away, is tried again for a short
-    /// while: if the model called once more, a person would have to approve that as well.
+    /// Makes the call. One that a person approved, or whose question one answered, and that cannot be sent since its server is
+    /// away, is tried again for a short while: if the model called once more, a person would have to say that again.
     async fn make_or_wait(self, call: &PlannedCall, effects: &SideEffects) -> Made {
         let clock = &self.parts.clock;
         let began = clock.monotonic();
@@ -256,11 +256,12 @@ impl Making<'_> {
     }
 }
 
-/// True if `error` is that of a call which a person approved, and which was not sent: its server is away, and may be back soon.
+/// True if `error` is that of a call which a person approved, or whose question one answered, and which was not sent: its server
+/// is away, and may be back soon.
 fn is_away(call: &PlannedCall, error: &ToolError) -> bool {
-    let is_approved = match &call.status {
-        CallStatus::Ready { approved_digest, .. } | CallStatus::Begun { approved_digest, .. } => {
-            approved_digest.is_some()
+    let has_a_say = match &call.status {
+        CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input, .. } => {
+            approved_digest.is_some() || input.is_some()
         }
         CallStatus::NeedsApproval
         | CallStatus::Uncertain { .. }
@@ -268,7 +269,7 @@ fn is_away(call: &PlannedCall, error: &ToolError) -> bool {
         | CallStatus::Asking { .. }
         | CallStatus::Answered { .. } => false,
     };
-    is_approved && call.origin == ToolOrigin::External && error.kind == ToolErrorKind::Transient && !error.uncertain
+    has_a_say && call.origin == ToolOrigin::External && error.kind == ToolErrorKind::Transient && !error.uncertain
 }
 
 /// The reply, and whether it was ended because the time of its run was over.

@@ -1,9 +1,10 @@
-//! Approved calls whose server is away when they are to be made.
+//! Calls of which a person has said something, and whose server is away when they are to be made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cast::{Toolbox, contents, message, tool};
+use crate::questions::painter;
 use crate::runs::{APPROVED, MATTER, asleep, bed, bed_with, sender};
 use async_trait::async_trait;
 use dormouse::json;
@@ -88,6 +89,24 @@ fn an_approved_call_that_was_not_sent_is_tried_again_and_one_that_may_have_been_
     let run = unasked.start("helper", message("write"));
     let told = contents(&unasked.status(&run).completed(), "tool");
     assert_eq!((told, tools.made().len()), (vec!["error: no connection; it may work later".to_owned()], 1));
+}
+
+#[test]
+fn what_a_person_answered_a_tool_is_not_lost_where_its_server_is_away_for_a_moment() {
+    let unreached = "error: the call was not made: the tool `send` of `box` cannot be reached now: no connection; it may \
+                     work later";
+    for (times, told, made) in [(3, "{\"color\":\"red\"}", 2), (50, unreached, 1)] {
+        let tools = painter();
+        let away = Arc::new(Away { times: AtomicUsize::new(0), tools: tools.clone() });
+        let source = away.clone();
+        let mut bed = bed_with(MATTER, &sender("send"), &tools, move |parts| parts.tools[0].source = source.clone());
+        let run = bed.start("helper", message("paint"));
+        assert_eq!(asleep(&bed, &run).1["questions"]["call-1"]["message"], "Which color?");
+        away.times.store(times, Ordering::SeqCst);
+        bed.answer(&run, json!({ "decision": "answer", "content": { "color": "red" } })).expect("it is answered");
+        assert_eq!(contents(&bed.status(&run).completed(), "tool"), [told], "{times}");
+        assert_eq!(tools.made().len(), made, "{times}");
+    }
 }
 
 #[test]

@@ -433,7 +433,7 @@ fn an_error_of_a_tool_is_told_or_asked_about_however_long_it_is() {
 }
 
 /// Asks for a color, and says which it was given.
-fn painter() -> Arc<Toolbox> {
+pub(crate) fn painter() -> Arc<Toolbox> {
     Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
         None => {
             let color = json!({ "type": "string", "enum": ["red", "blue"] });
